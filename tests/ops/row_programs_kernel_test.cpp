@@ -77,6 +77,7 @@ struct Program {
   const ElementwiseProgram* program = nullptr;
   std::vector<Input> inputs;
   std::vector<std::vector<float>> vectors;
+  std::vector<Function> folds;
   std::optional<Input> factor;
   RowStep step;
   int64_t rows = 0, cols = 0;  // of y
@@ -124,6 +125,7 @@ class OnDevice {
       pointers_.push_back(vectors_.back()->data() + program.vector_skip);
     }
     view_.program = program.program;
+    view_.folds = program.folds;
     view_.step = program.step;
     view_.y = y_.view();
     if (program.spare_rows > 0) view_.num_rows = num_rows_.data();
@@ -419,6 +421,50 @@ TEST(RowProgramsStep, NormalisesToTheSameBitsInEveryLaunch) {
             expect_result(expected[i], norms[i], alone[i]);
           }
         }
+}
+
+/// By the kernel of norms, and by the one for all programs, which one more program or misaligned rows ask for.
+TEST(RowProgramsStep, NormalisesFoldsOfInputs) {
+  const std::vector<Function> folds[] = {
+      {Function::add}, {Function::mul}, {Function::add, Function::mul}, {Function::mul, Function::add, Function::add}};
+  for (const Placement placement : {Placement{4, 4}, Placement{3, 1}})
+    for (const int64_t cols : {3, 4, 96, 260, 1024})
+      for (const int64_t rows : {0, 1, 37}) {
+        SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(cols) + " columns");
+        reset();
+        std::vector<Program> norms;
+        std::vector<Bounded> expected;
+        for (const std::vector<Function>& of_inputs : folds)
+          for (const bool has_factor : {false, true}) {
+            const DType y_type = has_factor ? DType::f16 : DType::f32;
+            Program& program =
+                norms.emplace_back(copy_of(random_input(y_type, rows, cols, 1), rows, y_type, placement));
+            program.folds = of_inputs;
+            program.step = LayerNormOfRow{1e-3f};
+            std::vector<float> folded = program.inputs[0].values.values;
+            for (size_t i = 0; i < of_inputs.size(); ++i) {
+              program.inputs.push_back(random_input(types[i % 2], rows, cols, static_cast<uint32_t>(i) + 2));
+              for (size_t n = 0; n < folded.size(); ++n) {
+                const float other = program.inputs.back().values.values[n];
+                folded[n] = of_inputs[i] == Function::add ? folded[n] + other : folded[n] * other;
+              }
+            }
+            Bounded y = warprank::reference::layer_norm({folded.data(), rows, cols}, 1e-3f, {}, {});
+            if (has_factor) {
+              program.factor = random_input(DType::f16, rows, cols, 9);
+              y = warprank::reference::product(y, repeated(*program.factor, rows, cols).value);
+            }
+            expected.push_back(std::move(y));
+          }
+        std::vector<Program> with_another = norms;
+        with_another.push_back(copy_of(random_input(DType::f32, 2, 3, 1), 2, DType::f32));
+        with_another.back().step = SoftmaxOfRow{};
+        const auto alone = run(norms), beside = run(with_another);
+        for (size_t i = 0; i < norms.size(); ++i) {
+          EXPECT_TRUE(detail::same_bits(alone[i], beside[i])) << "norm " << i;
+          expect_result(expected[i], norms[i], alone[i]);
+        }
+      }
 }
 
 TEST(RowProgramsStep, NormalisesInPlaceAndInEveryOrder) {
@@ -953,6 +999,16 @@ TEST(RowProgramsArguments, AreRefusedWhereTheyDoNotFit) {
   };
   EXPECT_EQ(refusal([](auto&, auto&) {}), "nothing was thrown");
   EXPECT_EQ(refusal([](auto& p, auto&) { p.program = nullptr; }), "row program 0's inputs: expected 1, got 2");
+  const Function sum = Function::add, quotient = Function::div;
+  EXPECT_EQ(refusal([&](auto& p, auto&) { p.folds = {&sum, 1}; }), "row program 0's folds: expected 0, got 1");
+  EXPECT_EQ(refusal([&](auto& p, auto&) {
+              p.program = nullptr, p.folds = {&sum, 1};
+            }),
+            "row program 0's folds: expected at most three sums and products, of a layer norm, got others");
+  EXPECT_EQ(refusal([&](auto& p, auto&) {
+              p.program = nullptr, p.folds = {&quotient, 1}, p.step = LayerNormOfRow{};
+            }),
+            "row program 0's folds: expected at most three sums and products, of a layer norm, got others");
   EXPECT_EQ(refusal([](auto&, auto& inputs) { inputs.pop_back(); }), "row program 0's inputs: expected 2, got 1");
   EXPECT_EQ(refusal([](auto&, auto& inputs) { inputs[1].values.cols = 7; }),
             "row program 0's input 1: expected 1 or 8 columns, got 7");

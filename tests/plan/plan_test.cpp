@@ -564,6 +564,52 @@ TEST(FuseElementwise, ALayerNormMultipliesItsResult) {
       << "it is read elsewhere";
 }
 
+/// Operations of a plan of a layer norm of something made of `i` and its halves.
+std::vector<std::string> nodes_of_normed(const std::function<Tensor(Parts&, Tensor other)>& made) {
+  return nodes_of(plan_of(
+      [&](Parts& p) {
+        const Tensor other = p.b.slice(p.i, 0, 4);  // a view
+        return p.b.layer_norm("norm", made(p, other));
+      },
+      only(&Passes::fuse_elementwise)));
+}
+
+TEST(FuseElementwise, ALayerNormFoldsItsInputs) {
+  const std::string slice = "slice [item, 4]", program = "elementwise [item, 4]", norm = "layer_norm [item, 4]";
+  EXPECT_THAT(nodes_of_normed([](Parts& p, Tensor other) { return p.i + other; }), ElementsAre(slice, norm));
+  EXPECT_THAT(nodes_of_normed([](Parts& p, Tensor other) { return other * (p.i + other) + p.i; }).size(), 3)
+      << "inputs are read twice";
+  EXPECT_THAT(nodes_of_normed([](Parts& p, Tensor other) { return (p.b.sigmoid(p.i) + other) * p.i; }),
+              ElementsAre(slice, program, norm))
+      << "a function in between";
+  EXPECT_THAT(nodes_of_normed([](Parts& p, Tensor other) { return p.i - other; }), ElementsAre(slice, program, norm));
+  EXPECT_THAT(nodes_of_normed([](Parts& p, Tensor) { return p.i + 1; }).size(), 2) << "a number";
+  EXPECT_THAT(nodes_of(plan_of(
+                  [](Parts& p) {
+                    const Tensor sum = p.i + p.b.slice(p.i, 0, 4);
+                    return p.b.layer_norm("norm", sum) * sum;
+                  },
+                  only(&Passes::fuse_elementwise))),
+              ElementsAre(slice, program, norm))
+      << "the sum is read elsewhere";
+}
+
+TEST(FuseElementwise, MakesFiveLaunchesOfALayerOfMtgr) {
+  const auto launches = [](int layers) {
+    const Plan plan = compile([layers](Builder& b) -> Outputs {
+      const auto user = b.axis("user"), item = b.axis("item", user);
+      std::vector<Tensor> sequence{b.dense("static", b.axis("profile", user), 64),
+                                   b.dense("x", b.axis("event", user), 64), b.dense("y", item, 64)};
+      for (int i = 0; i < layers; ++i)
+        sequence = b.hstu("layer" + std::to_string(i), sequence,
+                          {.heads = 2, .contexts = 1, .gate = HstuGate::before_norm, .norm_by_part = true});
+      return {{"y", sequence.back()}};
+    });
+    return plan::launches_of(plan.graph(), plan.storage().steps);
+  };
+  EXPECT_EQ(launches(4) - launches(3), 5);
+}
+
 /// Operations of a plan of a layer norm of `width` columns and what reads it.
 std::vector<std::string> nodes_behind_norm(LayerNormOptions options, const std::function<Tensor(Parts&, Tensor)>& read,
                                            int64_t width = 8) {

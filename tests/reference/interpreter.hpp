@@ -493,10 +493,12 @@ class Interpreter {
   }
 
   Row row_of(const LayerNormOp& op, size_t r) const {
-    const Row& x = input(0, r);
+    Row x = input(0, r);
+    for (size_t i = 0; i < op.folds.size(); ++i)
+      for (size_t c = 0; c < x.size(); ++c) x[c] = apply(op.folds[i], x[c], input(i + 1, r)[c]);
     Row y = normed(x, x.size() / static_cast<size_t>(op.groups), op.eps, op.affine ? op.name : "", op.stacked);
-    if (node_->inputs.size() < 2) return y;
-    for (size_t c = 0; c < y.size(); ++c) y[c] = apply(ElementwiseFunction::mul, y[c], input(1, r)[c]);
+    if (node_->inputs.size() == op.num_folded()) return y;
+    for (size_t c = 0; c < y.size(); ++c) y[c] = apply(ElementwiseFunction::mul, y[c], input(op.num_folded(), r)[c]);
     return y;
   }
   Row row_of(const MixTokensOp& op, size_t r) const {

@@ -8,7 +8,8 @@
 ///
 /// with the functions of model/elementwise.hpp. Without a program v is the one input: then a launch copies rows,
 /// repeats those of an ancestor (expand), puts matrices side by side (concat) or changes their type, at the speed of a
-/// copy.
+/// copy. Or a layer norm folds several inputs from left to right, v = ((inputs[0] f_0 inputs[1]) f_1 inputs[2]) ...,
+/// with sums and products.
 ///
 /// | Array            | Shape                                                                                   |
 /// |------------------|-----------------------------------------------------------------------------------------|
@@ -59,10 +60,11 @@ namespace warprank { inline namespace v0 {
 /// One program of a launch. `program` and the spans are read by the launch's constructor only; what they point to, and
 /// the matrices, are in device memory.
 struct RowProgram {
-  const ElementwiseProgram* program = nullptr;  ///< null: the one input unchanged
+  const ElementwiseProgram* program = nullptr;  ///< null: the one input unchanged, or folds
   Span<const AxisInput<void>> inputs;           ///< inputs that serve all rows have one row, without offsets
   Span<const float* const> vectors;
-  RowStep step;                 ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
+  Span<const ElementwiseFunction> folds;  ///< only of LayerNormOfRow, without a program: add or mul, at most three
+  RowStep step;                           ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
   AxisInput<void> factor = {};  ///< only of SoftmaxOfRow and LayerNormOfRow, without a program; without data: none
   FloatMatrix<void> y;
   const int64_t* num_rows = nullptr;  ///< N at the time of a launch, in device memory, more count as y.rows; null: that

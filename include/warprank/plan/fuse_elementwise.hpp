@@ -45,6 +45,7 @@ class ElementwiseFuser {
   Graph run() {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       Node node = rewriter_.renewed(n);
+      if (std::holds_alternative<LayerNormOp>(node.op)) pull_into_norm(n, node);
       if (std::holds_alternative<ElementwiseOp>(node.op) && !join_norm(n, node)) pull_in_producers(n, node);
       rewriter_.replace(n, rewriter_.emit(std::move(node)));
     }
@@ -55,6 +56,51 @@ class ElementwiseFuser {
   /// Whether old node `input` is read here and nowhere else, so that it need not exist by itself.
   bool only_read_here(int input) const {
     return consumers_[static_cast<size_t>(input)].size() == 1 && !is_output_[static_cast<size_t>(input)];
+  }
+
+  /// Sums and products of tensors of one shape that only a layer norm reads become a part of it.
+  void pull_into_norm(int n, Node& node) {
+    auto& norm = std::get<LayerNormOp>(node.op);
+    const int old_input = graph_.node(n).inputs[0];
+    const Node& producer = rewriter_.node(node.inputs[0]);
+    const auto* source = std::get_if<ElementwiseOp>(&producer.op);
+    if (source == nullptr || !norm.folds.empty() || !only_read_here(old_input) || producer.axis != node.axis) return;
+    std::vector<int> inputs;
+    std::vector<ElementwiseFunction> folds;
+    if (!as_folds(*source, producer.inputs, inputs, folds)) return;
+    for (const int input : inputs)
+      if (rewriter_.node(input).axis != node.axis || rewriter_.node(input).width != node.width) return;
+    norm.folds = std::move(folds);
+    node.inputs.erase(node.inputs.begin());
+    node.inputs.insert(node.inputs.begin(), inputs.begin(), inputs.end());
+  }
+  /// Whether each instruction of a program is a sum or a product of the one before and an input, each read once.
+  static bool as_folds(const ElementwiseOp& op, const std::vector<int>& from, std::vector<int>& inputs,
+                       std::vector<ElementwiseFunction>& folds) {
+    const ElementwiseProgram& program = op.program;
+    if (program.num_vectors > 0 || !program.constants.empty() || program.instructions.empty() ||
+        program.instructions.size() > LayerNormOp::max_folds ||
+        program.num_inputs != static_cast<int>(program.instructions.size()) + 1)
+      return false;
+    std::vector<bool> is_read(static_cast<size_t>(program.num_inputs), false);
+    const auto take = [&](int input) {
+      if (input < 0 || input >= program.num_inputs || is_read[static_cast<size_t>(input)]) return false;
+      is_read[static_cast<size_t>(input)] = true;
+      inputs.push_back(from[static_cast<size_t>(input)]);
+      return true;
+    };
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      const int before = program.first_result() + static_cast<int>(i) - 1;
+      if (instruction.function != ElementwiseFunction::add && instruction.function != ElementwiseFunction::mul)
+        return false;
+      if (i == 0
+              ? !take(instruction.a) || !take(instruction.b)
+              : !(instruction.a == before && take(instruction.b)) && !(instruction.b == before && take(instruction.a)))
+        return false;
+      folds.push_back(instruction.function);
+    }
+    return true;
   }
 
   /// A product of a layer norm's result and another tensor of its shape becomes that layer norm, with a factor. Not one
@@ -69,10 +115,12 @@ class ElementwiseFuser {
     for (size_t i = 0; i < 2; ++i) {
       const int old_norm = graph_.node(n).inputs[i];
       const Node &norm = rewriter_.node(node.inputs[i]), &factor = rewriter_.node(node.inputs[1 - i]);
-      if (!std::holds_alternative<LayerNormOp>(norm.op) || norm.inputs.size() > 1 || !only_read_here(old_norm))
-        continue;
+      const auto* op = std::get_if<LayerNormOp>(&norm.op);
+      if (op == nullptr || norm.inputs.size() > op->num_folded() || !only_read_here(old_norm)) continue;
       if (factor.axis != norm.axis || factor.width != norm.width) continue;
-      node.inputs = {norm.inputs[0], node.inputs[1 - i]};
+      std::vector<int> inputs = norm.inputs;
+      inputs.push_back(node.inputs[1 - i]);
+      node.inputs = std::move(inputs);
       node.op = norm.op;
       return true;
     }
@@ -116,7 +164,8 @@ class ElementwiseFuser {
 }  // namespace detail
 
 /// A chain of elementwise ops becomes one program that reads its inputs once, and a layer norm multiplies its result by
-/// the factor that a product behind it has. Nodes that were pulled in stay behind, unread; remove_dead drops them.
+/// the factor that a product behind it has, and makes what it norms of sums and products before it. Nodes that were
+/// pulled in stay behind, unread; remove_dead drops them.
 inline Graph fuse_elementwise(const Graph& graph) { return detail::ElementwiseFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -98,10 +98,12 @@ class RowPrograms {
       const auto learned = [&](int64_t offset) {
         return offset < 0 ? nullptr : bindings_.weights<float>(offset) + (norm.stacked ? group * width : 0);
       };
-      inputs_.push_back({input(0)});
+      std::vector<AxisInput<void>>& inputs = inputs_.emplace_back();
+      for (size_t i = 0; i < norm.num_folded(); ++i) inputs.push_back(input(i));
       vectors_.emplace_back();
       RowProgram& program = programs_.emplace_back();
-      if (node.inputs.size() > 1) program.factor = input(1);
+      program.folds = norm.folds;
+      if (node.inputs.size() > norm.num_folded()) program.factor = input(norm.num_folded());
       program.step = LayerNormOfRow{norm.eps, learned(row.gamma), learned(row.beta)};
       program.y = bindings_.value(row.node).columns(group * width, width);
       program.num_rows = bindings_.num_rows(node.axis);

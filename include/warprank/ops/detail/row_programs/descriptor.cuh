@@ -47,6 +47,15 @@ struct Input {
   constexpr WARPRANK_HOST_DEVICE int element_bytes() const { return is_half() ? 2 : 4; }
 };
 
+inline constexpr int max_folds = 3;
+
+/// With what the first input of a layer norm without a program is summed or multiplied.
+struct Fold {
+  enum class Kind : uint8_t { none, sum, product };
+  uint8_t slot;
+  Kind kind;
+};
+
 /// Positions of what has a variable length count bytes from the first program.
 struct Program {
   unsigned char* y;
@@ -71,7 +80,8 @@ struct Program {
   bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
   uint8_t result;    // the slot of the program's values
   int8_t factor;     // the slot of what the step's results are multiplied by; -1: nothing
-  uint8_t unused[5];
+  Fold folds[max_folds];
+  uint8_t unused[7];
 };
 static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
               std::has_unique_object_representations_v<Program>);

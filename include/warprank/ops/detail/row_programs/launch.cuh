@@ -75,10 +75,16 @@ void check_function(const RowProgram& program, const std::string& what, Problems
   };
   for (const float* vector : program.vectors) check_pointer(what + "'s vector", vector, sizeof(float), problems);
   if (program.program == nullptr) {
-    expect_count("inputs", 1, program.inputs.size());
+    expect_count("inputs", 1 + program.folds.size(), program.inputs.size());
     expect_count("vectors", 0, program.vectors.size());
+    bool are_known = program.folds.size() <= max_folds;
+    for (const ElementwiseFunction fold : program.folds)
+      are_known = are_known && (fold == ElementwiseFunction::add || fold == ElementwiseFunction::mul);
+    if (!are_known || (!program.folds.empty() && program.step.kind != RowStep::Kind::layer_norm))
+      problems.add(what + "'s folds", "at most three sums and products, of a layer norm", "others");
     return;
   }
+  expect_count("folds", 0, program.folds.size());
   Problems of_program;
   validate(*program.program, what, of_program);
   for (const Problem& problem : of_program.list()) problems.add(problem);
@@ -178,8 +184,12 @@ inline Input describe_vector(size_t index) {
   return to;
 }
 
-/// Of a program that is nothing but loads.
-inline constexpr uint8_t slot_of_input = 0, slot_of_factor = 1;
+/// Where there is no program: the slot of what is folded; the factor comes behind the inputs.
+inline constexpr uint8_t slot_of_input = 0;
+template <class RowProgram>
+uint8_t slot_of_factor(const RowProgram& program) {
+  return static_cast<uint8_t>(program.inputs.size());
+}
 
 /// Puts inputs in the order in which they are loaded, and makes one operation of loads that are in flight together:
 /// halves first, then floats and, where columns are vectors, what has one column. Their slots follow one another, so
@@ -321,10 +331,14 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
   }
   to.factor = -1;
   if (!operations.empty()) {
-    const uint8_t result = has_factor(program) ? slot_of_input : operations.back().to;
+    const uint8_t result = program.program == nullptr ? slot_of_input : operations.back().to;
     const auto slot_of = order_loads(to.vector_size != 1, inputs, operations);
     to.result = slot_of[result];
-    if (has_factor(program)) to.factor = static_cast<int8_t>(slot_of[slot_of_factor]);
+    if (has_factor(program)) to.factor = static_cast<int8_t>(slot_of[slot_of_factor(program)]);
+    for (int64_t i = 0; i < program.folds.size(); ++i) {
+      const bool is_product = program.folds[i] == ElementwiseFunction::mul;
+      to.folds[i] = {slot_of[static_cast<size_t>(i + 1)], is_product ? Fold::Kind::product : Fold::Kind::sum};
+    }
   }
   const auto add = [&](const float* learned, int& index) {
     if (to.step != RowStep::Kind::layer_norm || learned == nullptr) return;
@@ -341,20 +355,29 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
   to.operations_at = append(bytes, operations);
 }
 
-/// What a program does, nothing of a copy. Where there is no program: loads the input, and the factor if there is one.
+/// What a program does, nothing of a copy. Where there is no program: loads the inputs, and the factor if there is one,
+/// and folds.
 template <class RowProgram>
 std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy) {
   if (program.program != nullptr) return slot_operations(*program.program);
   if (is_copy) return {};
-  SlotOperation load;
-  load.kind = SlotOperation::Kind::load;
-  std::vector<SlotOperation> loads = {load};
-  if (has_factor(program)) {
-    load.to = slot_of_factor;
-    load.index = 1;
-    loads.push_back(load);
+  std::vector<SlotOperation> operations;
+  const int64_t num_loads = program.inputs.size() + (has_factor(program) ? 1 : 0);
+  for (int64_t i = 0; i < num_loads; ++i) {
+    SlotOperation load;
+    load.kind = SlotOperation::Kind::load;
+    load.to = static_cast<uint8_t>(i);
+    load.index = static_cast<uint16_t>(i);
+    operations.push_back(load);
   }
-  return loads;
+  for (int64_t i = 0; i < program.folds.size(); ++i) {
+    SlotOperation fold;
+    fold.function = static_cast<uint8_t>(program.folds[i]);
+    fold.to = fold.a = slot_of_input;
+    fold.b = static_cast<uint8_t>(i + 1);
+    operations.push_back(fold);
+  }
+  return operations;
 }
 
 /// What a lane of norm_rows_kernel has of a row, in vectors; 0 where that kernel does not take the program.
@@ -365,7 +388,8 @@ int norm_steps_of(const RowProgram& program, const Program& described) {
   };
   const auto is_aligned = [](const float* vector) { return reinterpret_cast<uintptr_t>(vector) % 16 == 0; };
   const LayerNormOfRow& norm = program.step.layer_norm;
-  if (program.step.kind != RowStep::Kind::layer_norm || program.program != nullptr || !is_plain(program.inputs[0]) ||
+  if (program.step.kind != RowStep::Kind::layer_norm || program.program != nullptr ||
+      !std::all_of(program.inputs.begin(), program.inputs.end(), is_plain) ||
       (has_factor(program) && !is_plain(program.factor)) || described.vector_size != row_vector_size ||
       !is_aligned(norm.gamma) || !is_aligned(norm.beta))
     return 0;

@@ -93,6 +93,19 @@ norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const*
     const LaneColumns<Steps> columns{first_column, stride, n < end_of_reads ? program.cols : 0};
     float values[Steps][row_vector_size], factors[Steps][row_vector_size], terms[Steps][row_vector_size];
     columns.load(input.data + n * input.row_bytes, input.is_half(), values);
+    WARPRANK_UNROLL
+    for (const Fold fold : program.folds) {
+      if (fold.kind == Fold::Kind::none) break;
+      const Input& other = source.template part<Input>(program.inputs_at, fold.slot);
+      columns.load(other.data + n * other.row_bytes, other.is_half(), factors);
+      WARPRANK_UNROLL
+      for (int i = 0; i < Steps; ++i) {
+        WARPRANK_UNROLL
+        for (int j = 0; j < row_vector_size; ++j) {
+          values[i][j] = fold.kind == Fold::Kind::sum ? values[i][j] + factors[i][j] : values[i][j] * factors[i][j];
+        }
+      }
+    }
     columns.load_learned(gamma, 1, factors);
     columns.load_learned(beta, 0, terms);
 
