@@ -244,6 +244,21 @@ TEST_F(CudaEngine, RefusesAProgramWithTooManyValuesAliveAtOnce) {
   }
 }
 
+TEST_F(CudaEngine, RefusesMoreFieldsThanAttendToOneAnother) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               return {{"y", b.field_attention("layer", b.dense("x", b.axis("user"), 129), 1)}};
+                             }),
+                             {});
+  const Model model =
+      Model::bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+  try {
+    model.context();
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'layer': field_attention: fields: expected at most 128, got 129"));
+  }
+}
+
 TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
   const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
                                const auto user = b.axis("user"), item = b.axis("item", user);

@@ -16,10 +16,10 @@
 /// Sums are FP32, in an order that depends on shapes alone. q, k and v are rounded to FP16, where larger ones become
 /// the largest; so are weights, times a power of two: those below 2^-29 of the largest of a softmax to multiples of
 /// 2^-39. They and the products with them are in no memory. With u = 2^-24, e(W x) = u (D + 2) sum_d |W_d x_d| + 2^-11
-/// |W x| + 2^-24 for q, k and v, and the error of a score d_fg = |scale| (u (C + 2) sum_c |q k| + sum_c e(q) |k| + (|q|
-/// + e(q)) e(k)), the error of y before the activation is, to the first order, at most
+/// |W x| + 2^-24 for q, k and v, and of a score s_g = scale <q, k_g> e_g = u (max(s) - s_g) + |scale| sum_c (u (C + 2)
+/// |q k| + e(q) |k| + (|q| + e(q)) e(k)), the error of y before the activation is, to the first order, at most twice
 ///
-///     sum_g w_g |v_g| (u (3 F + 18) + 2^-10 + d_g + sum_g' w_g' d_g') + 2^-39 sum_g |v_g| + sum_g w_g e(v_g)
+///     sum_g w_g |v_g| (u (2 F + 16) + 2^-10 + e_g + sum_g' w_g' e_g') + 2^-39 sum_g |v_g| + sum_g w_g e(v_g)
 ///     + u ((D + 2) sum_d |Wr_d x_d| + |y|)
 ///
 /// Infinite scores count as the largest finite ones. A row has the same bits whatever its position and neighbours; NaN
