@@ -23,8 +23,8 @@ void launch(const Arguments<Out>& arguments, int target, const Weights* weights,
     const auto queue = [&](auto* kernel) {
       const int64_t row_blocks = (arguments.y.rows + arguments.rows_of_block - 1) / arguments.rows_of_block;
       const device::Dim3 grid{static_cast<unsigned>(row_blocks), static_cast<unsigned>(arguments.heads)};
-      device::launch_overlapping({grid, arguments.num_warps() * device::warp_size, arguments.shared_bytes(), stream},
-                                 kernel, arguments, weights);
+      const auto threads = static_cast<unsigned>(arguments.num_warps() * device::warp_size);
+      device::launch_overlapping({grid, threads, arguments.shared_bytes(), stream}, kernel, arguments, weights);
     };
     if (arguments.warps_of_row <= 2) return queue(field_attention_kernel<target(), 2, Out>);
     if (arguments.warps_of_row <= 4) return queue(field_attention_kernel<target(), 4, Out>);

@@ -49,12 +49,10 @@ struct Input {
 
 inline constexpr int max_folds = 3;
 
-/// With what the first input of a layer norm without a program is summed or multiplied.
-struct Fold {
-  enum class Kind : uint8_t { none, sum, product };
-  uint8_t slot;
-  Kind kind;
-};
+/// With what the first input of a layer norm without a program is summed or multiplied: a byte of Program::folds, the
+/// first one the lowest.
+inline constexpr int bits_of_fold = 8;
+inline constexpr uint32_t fold_is_sum = 0x40, fold_is_product = 0x80, slot_of_fold = 0x3f;
 
 /// Positions of what has a variable length count bytes from the first program.
 struct Program {
@@ -80,8 +78,8 @@ struct Program {
   bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
   uint8_t result;    // the slot of the program's values
   int8_t factor;     // the slot of what the step's results are multiplied by; -1: nothing
-  Fold folds[max_folds];
-  uint8_t unused[7];
+  uint8_t unused;
+  uint32_t folds;  // 0: none
 };
 static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
               std::has_unique_object_representations_v<Program>);

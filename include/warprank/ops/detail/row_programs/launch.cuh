@@ -34,6 +34,7 @@ struct LaunchPlan {
   bool reads_ahead = false;
   Contents contents = Contents::copies;
   int norm_steps = 0;  ///< of norm_rows_kernel; 0: another kernel
+  bool has_folds = false;
 
   bool fit_in_parameters() const { return static_cast<int64_t>(programs.size()) <= parameter_bytes; }
 };
@@ -336,8 +337,8 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
     to.result = slot_of[result];
     if (has_factor(program)) to.factor = static_cast<int8_t>(slot_of[slot_of_factor(program)]);
     for (int64_t i = 0; i < program.folds.size(); ++i) {
-      const bool is_product = program.folds[i] == ElementwiseFunction::mul;
-      to.folds[i] = {slot_of[static_cast<size_t>(i + 1)], is_product ? Fold::Kind::product : Fold::Kind::sum};
+      const uint32_t kind = program.folds[i] == ElementwiseFunction::mul ? fold_is_product : fold_is_sum;
+      to.folds |= (slot_of[static_cast<size_t>(i + 1)] | kind) << (bits_of_fold * i);
     }
   }
   const auto add = [&](const float* learned, int& index) {
@@ -432,6 +433,7 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
     const int norm_steps = norm_steps_of(programs[i], to);
     are_norms = are_norms && norm_steps > 0;
     plan.norm_steps = std::max(plan.norm_steps, norm_steps);
+    plan.has_folds = plan.has_folds || to.folds != 0;
     to.first_block = static_cast<int>(plan.num_blocks);
     plan.num_blocks += to.num_blocks;
     std::memcpy(plan.programs.data() + static_cast<size_t>(i) * sizeof to, &to, sizeof to);
@@ -450,12 +452,19 @@ WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, cons
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ROW_PROGRAMS)
 /// The kernel for launches of nothing but norms that has enough steps, of those with 1, 2, 3, 4, 6 and 8.
 template <class Source, int Steps = 1>
-auto norm_kernel(int steps) -> decltype(&norm_rows_kernel<Source, 1>) {
+auto norm_kernel(int steps) -> decltype(&norm_rows_kernel<Source, 1, false>) {
   constexpr int next = Steps < 4 ? Steps + 1 : Steps + 2;
   if constexpr (next <= max_norm_steps) {
     if (steps > Steps) return norm_kernel<Source, next>(steps);
   }
-  return norm_rows_kernel<Source, Steps>;
+  return norm_rows_kernel<Source, Steps, false>;
+}
+template <class Source>
+auto norm_kernel(const LaunchPlan& plan) -> decltype(&norm_rows_kernel<Source, 1, false>) {
+  if (!plan.has_folds) return norm_kernel<Source>(plan.norm_steps);
+  if (plan.norm_steps <= 2) return norm_rows_kernel<Source, 2, true>;
+  if (plan.norm_steps <= 4) return norm_rows_kernel<Source, 4, true>;
+  return norm_rows_kernel<Source, max_norm_steps, true>;
 }
 
 WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
@@ -468,15 +477,14 @@ WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descript
   if (plan.fit_in_parameters()) {
     InParameters source{};
     std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
-    const auto kernel = are_norms                             ? norm_kernel<InParameters>(plan.norm_steps)
+    const auto kernel = are_norms                             ? norm_kernel<InParameters>(plan)
                         : plan.contents == Contents::copies   ? row_programs_kernel<InParameters, Contents::copies>
                         : plan.contents == Contents::elements ? row_programs_kernel<InParameters, Contents::elements>
                                                               : row_programs_kernel<InParameters, Contents::steps>;
     device::launch_overlapping(config, kernel, source, addresses, num_programs);
   } else {
     const InMemory source{static_cast<const unsigned char*>(descriptors) + plan.programs_at};
-    const auto kernel =
-        are_norms ? norm_kernel<InMemory>(plan.norm_steps) : row_programs_kernel<InMemory, Contents::steps>;
+    const auto kernel = are_norms ? norm_kernel<InMemory>(plan) : row_programs_kernel<InMemory, Contents::steps>;
     device::launch_overlapping(config, kernel, source, addresses, num_programs);
   }
 }

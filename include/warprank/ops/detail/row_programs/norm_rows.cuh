@@ -67,7 +67,8 @@ struct LaneColumns {
 /// That are resident on a multiprocessor: registers hold a row and its learned vectors.
 constexpr int blocks_of_norms(int steps) { return steps <= 4 ? min_blocks : steps <= 6 ? 3 : 2; }
 
-template <class Source, int Steps>
+/// `HasFolds`: whether a program may make what it norms of several inputs. Those that do not are quicker without.
+template <class Source, int Steps, bool HasFolds>
 WARPRANK_KERNEL(threads, blocks_of_norms(Steps))
 norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const* addresses, int num_programs) {
   using namespace device;  // NOLINT: the vocabulary of kernels
@@ -93,21 +94,23 @@ norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const*
     const LaneColumns<Steps> columns{first_column, stride, n < end_of_reads ? program.cols : 0};
     float values[Steps][row_vector_size], factors[Steps][row_vector_size], terms[Steps][row_vector_size];
     columns.load(input.data + n * input.row_bytes, input.is_half(), values);
-    WARPRANK_UNROLL
-    for (const Fold fold : program.folds) {
-      if (fold.kind == Fold::Kind::none) break;
-      const Input& other = source.template part<Input>(program.inputs_at, fold.slot);
-      columns.load(other.data + n * other.row_bytes, other.is_half(), factors);
-      WARPRANK_UNROLL
-      for (int i = 0; i < Steps; ++i) {
+    columns.load_learned(gamma, 1, factors);
+    columns.load_learned(beta, 0, terms);
+    if constexpr (HasFolds) {
+      WARPRANK_ROLLED
+      for (uint32_t fold = program.folds; fold != 0; fold >>= bits_of_fold) {
+        const Input& other = source.template part<Input>(program.inputs_at, static_cast<int>(fold & slot_of_fold));
+        float others[Steps][row_vector_size];
+        columns.load(other.data + n * other.row_bytes, other.is_half(), others);
         WARPRANK_UNROLL
-        for (int j = 0; j < row_vector_size; ++j) {
-          values[i][j] = fold.kind == Fold::Kind::sum ? values[i][j] + factors[i][j] : values[i][j] * factors[i][j];
+        for (int i = 0; i < Steps; ++i) {
+          WARPRANK_UNROLL
+          for (int j = 0; j < row_vector_size; ++j) {
+            values[i][j] = (fold & fold_is_sum) != 0 ? values[i][j] + others[i][j] : values[i][j] * others[i][j];
+          }
         }
       }
     }
-    columns.load_learned(gamma, 1, factors);
-    columns.load_learned(beta, 0, terms);
 
     const auto add = [](float a, float b) { return a + b; };
     float sum = 0, squares = 0;
