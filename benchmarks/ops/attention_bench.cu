@@ -86,7 +86,7 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
 template <int Target, int Dim, int Warps>
 WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Target, Warps, Dim).min_blocks)
 attention_by_warps_kernel(const detail::attention::SplitDescriptor* descriptors) {
-  detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax>(descriptors);
+  detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax, false>(descriptors);
 }
 
 Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigned char* descriptors) {

@@ -111,6 +111,13 @@ struct SeenKeys {
   WARPRANK_DEVICE bool has(int lower, int key) const { return key >= begin[lower] && key < end[lower]; }
 };
 
+/// The same of rows that see all keys from the first one on.
+struct FirstKeys {
+  int end[2];
+
+  WARPRANK_DEVICE bool has(int lower, int key) const { return key < end[lower]; }
+};
+
 /// silu(score). An infinite score counts as the largest finite one; below -105 silu is about 0.
 WARPRANK_DEVICE float silu_weight(float score) {
   const float limited = score < -105.0f ? -105.0f : score > largest_score ? largest_score : score;

@@ -36,8 +36,9 @@ struct Plan {
 
   AttentionWeights weights = AttentionWeights::softmax;
   std::vector<SiluSplitDescriptor> split;  ///< none: attention_kernel
-  int split_dim = 0, heads = 0;            ///< of the widest attention
-  int64_t units = 0;                       ///< of the largest one
+  bool has_window = false;
+  int split_dim = 0, heads = 0;  ///< of the widest attention
+  int64_t units = 0;             ///< of the largest one
 
   std::vector<unsigned char> bytes() const {
     if (split.empty()) return bytes_of(descriptors);
@@ -185,6 +186,7 @@ void plan_split(Span<const Given> attentions, Plan& plan) {
     const Descriptor& d = plan.descriptors[i];
     plan.split.push_back(describe_split(attentions[static_cast<int64_t>(i)], d));
     const int64_t items = d.axes.max_items, parents = std::min(d.axes.max_parents, items);
+    plan.has_window = plan.has_window || d.window.events > 0;
     plan.units = std::max(plan.units, (items + (split_items - 1) * parents) / split_items);
     plan.heads = std::max(plan.heads, d.heads);
   }
@@ -245,9 +247,14 @@ WARPRANK_HIDDEN void launch_split(const Plan& plan, const void* descriptors, dev
                           static_cast<unsigned>(plan.split.size()));
   static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim, Weights>) ==
                 split_bytes(split_policy<Target, Dim>.warps, Dim));
-  device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream},
-                             split_attention_kernel<Target, Dim, Weights>,
-                             static_cast<const SplitDescriptorOf<Weights>*>(descriptors));
+  const auto queue = [&](auto* kernel) {
+    device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream}, kernel,
+                               static_cast<const SplitDescriptorOf<Weights>*>(descriptors));
+  };
+  if constexpr (Weights == AttentionWeights::silu) {
+    if (plan.has_window) return queue(split_attention_kernel<Target, Dim, Weights, true>);
+  }
+  queue(split_attention_kernel<Target, Dim, Weights, false>);
 }
 
 template <int Target, AttentionWeights Weights>

@@ -77,8 +77,8 @@ WARPRANK_DEVICE int find_window(const SiluSplitDescriptor& d, const SplitUnit& u
   return (first < last ? first : last) / split_events * split_events;
 }
 
-/// What a block of so many warps does.
-template <int Target, int Dim, int Warps, AttentionWeights Weights>
+/// What a block of so many warps does. `HasWindow`: whether an attention of the launch may have one.
+template <int Target, int Dim, int Warps, AttentionWeights Weights, bool HasWindow>
 WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors) {
   using namespace device;  // NOLINT: the vocabulary of kernels
   const SplitDescriptorOf<Weights> d = load_split_descriptor(descriptors + block_index().z);
@@ -91,7 +91,7 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   // begins where the counts say.
   constexpr bool is_silu = Weights == AttentionWeights::silu;
   bool has_window = false;
-  if constexpr (is_silu) has_window = d.window.events > 0;
+  if constexpr (HasWindow) has_window = d.window.events > 0;
   const bool has_one_parent = d.max_parents == 1 && !has_window;
   SplitUnit unit;
   int64_t num_parents = 1, num_items = 0, num_events = 0;
@@ -118,8 +118,8 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   int event = warp_index() * split_events;
   bool adds_own = false;
   int first_seen[2] = {}, last_first_seen = 0;  // events, by the lane's rows and those of the unit
-  if constexpr (is_silu) {
-    adds_own = d.own_k != nullptr && warp_index() == Warps - 1;
+  if constexpr (is_silu) adds_own = d.own_k != nullptr && warp_index() == Warps - 1;
+  if constexpr (HasWindow) {
     if (has_window) event += find_window(d, unit, first_seen, last_first_seen);
   }
   if (event < event_limit) part.request_events(d, k, v, event, event_limit);
@@ -136,7 +136,8 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   part.clear();
   while (event < unit.num_events) {
     const int first_of_step[2] = {first_seen[0] - event, first_seen[1] - event};
-    part.add(d.factor, unit.num_events - event, d.is_causal != 0, first_of_step, event < last_first_seen);
+    part.template add<HasWindow>(d.factor, unit.num_events - event, d.is_causal != 0, first_of_step,
+                                 event < last_first_seen);
     event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
@@ -152,10 +153,10 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
 }
 
 /// The grid: units, heads, attentions.
-template <int Target, int Dim, AttentionWeights Weights>
+template <int Target, int Dim, AttentionWeights Weights, bool HasWindow>
 WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
 split_attention_kernel(const SplitDescriptorOf<Weights>* descriptors) {
-  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights>(descriptors);
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights, HasWindow>(descriptors);
 }
 
 }}}  // namespace warprank::v0::detail::attention

@@ -66,8 +66,9 @@ struct SplitPart {
   }
 
   /// Adds the step that was requested, of which `rest` events are seen, or exist. The last ones of a causal unit are
-  /// its own rows, of which each sees itself and those before it. With silu the lane's rows see no event of the step
-  /// before `first`, and `is_edge` says whether a row of the warp does not see all for this reason.
+  /// its own rows, of which each sees itself and those before it. With a window the lane's rows see no event of the
+  /// step before `first`, and `is_edge` says whether a row of the warp does not see all for this reason.
+  template <bool HasWindow>
   WARPRANK_DEVICE void add(float factor, int rest, bool is_causal, const int (&first)[2], bool is_edge) {
     const bool are_rows = is_causal && rest <= split_events;
     if (rest < split_events) {  // whatever lies behind the last event
@@ -92,9 +93,12 @@ struct SplitPart {
       constexpr uint32_t ones = 0x3c003c00;
       gemm::multiply_step<Target>(totals, weights, ones, ones, true);
     } else {
-      weigh_by_silu(factor, {{first[0], first[1]}, {seen[0], seen[1]}}, scores, weights);
+      if constexpr (HasWindow)
+        weigh_by_silu(factor, SeenKeys{{first[0], first[1]}, {seen[0], seen[1]}}, scores, weights);
+      else
+        weigh_by_silu(factor, FirstKeys{{seen[0], seen[1]}}, scores, weights);
     }
-    if (are_rows || is_edge) take_out_spoilt();
+    if (are_rows || (HasWindow && is_edge)) take_out_spoilt();
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
       using device::high_half, device::low_half, device::pack_halves;
@@ -159,7 +163,8 @@ struct SplitPart {
     return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
   }
 
-  static WARPRANK_DEVICE void weigh_by_silu(float factor, const SeenKeys& seen, const float (&scores)[2][4],
+  template <class Seen>
+  static WARPRANK_DEVICE void weigh_by_silu(float factor, const Seen& seen, const float (&scores)[2][4],
                                             uint32_t (&weights)[4]) {
     WARPRANK_UNROLL
     for (int n = 0; n < 2; ++n) {
