@@ -135,7 +135,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     first_key = first_event_of_rows(d, place, place + unit.num_items - 1, num_events) / p.chunk * p.chunk;
     first_of_warp = first_event_of_rows(d, place + first_row, place + last_row, num_events);
   }
-  const bool all_see_all = !d.causal && d.window.events == 0;
+  const bool all_see_all = num_keys == 0 || (!d.causal && d.window.events == 0);
 
   const auto keys_of = [&](int stage) { return reinterpret_cast<float16*>(shared + p.keys + stage * p.stage_bytes); };
   const auto load_chunk = [&](int first, int stage) {
