@@ -11,8 +11,8 @@ import numpy as np
 
 import warprank as wr
 
-from . import activations, cross, din, events, fields, layers, norms
-from .cells import COLUMN_SHIFT, Source, Unsupported, Value, numbers
+from . import activations, cin, cross, din, events, fields, layers, norms
+from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
 from .ids import row_numbers
 
@@ -29,11 +29,21 @@ def constant_vector(p: Program, x: Any, like: Value) -> np.ndarray:
 def with_bias(p: Program, x: Value, bias: Any) -> Value | None:
     """The same linear layer with a bias; None: it is none, or has one."""
     parts = _whole(p, x, ("linear", "attention"))
-    if parts is None or any(s.data.bias is not None for s in parts):
+    if parts is None:
+        return with_bias_of_maps(p, x, bias)
+    if any(s.data.bias is not None for s in parts):
         return None
     shifts = np.split(constant_vector(p, bias, x), np.cumsum([s.width for s in parts])[:-1])
     made = [layers.linear_row(p, replace(s.data, bias=shift)) for s, shift in zip(parts, shifts)]
     return x.like(np.concatenate(made).reshape(x.cells.shape))
+
+
+def with_bias_of_maps(p: Program, x: Value, bias: Any) -> Value | None:
+    if p.sources.of(int(x.cells.flat[0]))[0].kind != "field_linear" or \
+            np.broadcast_shapes(constant_rows(p, bias, x).shape, x.cells.shape) != x.cells.shape:
+        return None
+    cells = cin.with_bias(p, x.cells.ravel(), constant_vector(p, bias, x))
+    return None if cells is None else x.like(cells.reshape(x.cells.shape))
 
 
 def _whole(p: Program, x: Value, kinds: tuple[str, ...]) -> list[Source] | None:
@@ -116,6 +126,8 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
         if slopes is not None:
             inputs, alpha = slopes
             return activation_cells(p, inputs, wr.Activation("prelu"), {"prelu.alpha": alpha}, p.module_path() or None)
+    if function in din.PLAIN:
+        return inside_layer(p, function, given[0])
     if function == "sub":
         return fields.factorisation_machine(p, given[0], given[1], width)
     if function == "add":
@@ -159,6 +171,19 @@ def dice(p: Program, cells: np.ndarray) -> None:
     kind, learned, inputs = found
     p.sources.make_otherwise(int(cells[0]), lambda: activated(p, inputs, source.axis, kind, learned,
                                                               p.module_path() or None))
+
+
+def inside_layer(p: Program, function: str, inputs: np.ndarray) -> np.ndarray | None:
+    """An activation of all columns of a layer over fields, in any order, as a part of that."""
+    layer, _ = p.sources.of(int(inputs[0]))
+    order = np.argsort(inputs)
+    if layer.kind != "field_linear" or din.of_one(p, inputs[order]) is not layer:
+        return None
+    cells = elementwise(p, function, [inputs[order]], len(inputs), layer.axis)
+    source, _ = p.sources.of(int(cells[0]))
+    if source.data is None:  # else it was written twice
+        layer.data.activate(p, int(cells[0]), wr.Activation(function))  # type: ignore[arg-type]
+    return cells[columns_of(inputs)]
 
 
 def activated(p: Program, cells: np.ndarray, axis: str, kind: wr.Activation, learned: dict[str, np.ndarray],

@@ -35,7 +35,7 @@ def unscaled(p: Program, cell: int) -> tuple[int, float]:
             cell, factor = operands[0], factor * (numbers[1] if source.kind == "mul" else 1 / numbers[1])
 
 
-def _of_one(p: Program, cells: np.ndarray) -> Any:
+def of_one(p: Program, cells: np.ndarray) -> Any:
     """The source that has these columns and no others, in order."""
     bare = np.array([resolve(p, int(c)) for c in cells])
     source, _ = p.sources.of(int(bare[0]))
@@ -79,10 +79,10 @@ def layer_of(p: Program, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     if len(cells) == 1:
         cell, factor = unscaled(p, int(cells[0]))
         cells, scale = np.array([cell]), scale * np.float32(factor)
-    source = _of_one(p, cells)
+    source = of_one(p, cells)
     if source is not None and source.kind == "affine":
         scale, shift = source.data[0] * scale, source.data[1] * scale
-        source = _of_one(p, source.operands[0])
+        source = of_one(p, source.operands[0])
     if source is None or source.kind != "linear":
         return None
     layer = source.data
@@ -92,7 +92,7 @@ def layer_of(p: Program, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 def _activation_of(p: Program, cells: np.ndarray) -> tuple[wr.Activation, dict[str, np.ndarray], np.ndarray] | None:
     """The activation that the cells are, what it has learned, and of which cells."""
-    source = _of_one(p, cells)
+    source = of_one(p, cells)
     if source is not None and source.kind in PLAIN:
         return wr.Activation(source.kind), {}, np.broadcast_to(source.operands[0], source.width)
     if source is not None and source.kind == "activation":

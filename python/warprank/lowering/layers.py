@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import events, fields
-from .cells import PAIR, Unsupported, Value, numbers, row_dimension, source_numbers
+from . import cin, events, fields
+from .cells import PAIR, POSITIONS, Unsupported, Value, numbers, row_dimension, source_numbers
 from .expressions import elementwise
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ def linear(p: Program, x: Any, weight: np.ndarray, bias: np.ndarray | None = Non
         raise Unsupported(f"[.., {width}] of a row", "a layer over events")
     if x.batch == -1:
         raise Unsupported("each row by itself", "a layer over the batch")
-    rows = [linear_row(p, events.Layer(cells, weight, bias, path))  # the same layer for each field
-            for cells in x.cells.reshape(-1, width)]
-    return x.like(np.stack(rows).reshape(*x.cells.shape[:-1], out))
+    given = x.cells.reshape(-1, width)
+    rows = cin.products(p, given, weight, bias, path)
+    if rows is None:  # the same layer for each field
+        rows = np.stack([linear_row(p, events.Layer(cells, weight, bias, path)) for cells in given])
+    return x.like(rows.reshape(*x.cells.shape[:-1], out))
 
 
 def linear_row(p: Program, layer: events.Layer) -> np.ndarray:
@@ -112,6 +114,8 @@ def matmul(p: Program, a: Any, b: Any) -> Value:
     lefts = np.broadcast_to(a.cells, heads + a.cells.shape[-2:]).reshape(-1, *a.cells.shape[-2:])
     rights = np.broadcast_to(b.cells, heads + b.cells.shape[-2:]).reshape(-1, *b.cells.shape[-2:])
     made = np.stack([product(p, left, right) for left, right in zip(lefts, rights)])
+    if not any((x & POSITIONS).any() for x in (lefts, rights)):
+        p.products[made.tobytes()] = lefts, rights
     return a.like(made.reshape(*heads, *made.shape[1:]))
 
 

@@ -49,6 +49,7 @@ class Program(ABC):
         self.sources = Sources(self.builder, self._axes, self.sequences, self.unsupported, self.current)
         self._paths: dict[int, str] = {}  # of parameters, by id()
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
+        self.products: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}  # by their cells, of which matrices
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
         self._table_handles: dict[tuple[int, ...], tuple[str, wr.Table]] = {}  # by constant, and rows

@@ -10,7 +10,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import events, fields, layers
+from . import cin, events, fields, layers
 from .cells import Unsupported, Value, numbers, row_dimension
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
     found = None
     if pooling == "sum":
         found = fields.mixture_of_terms(p, rows) if count > 1 else None
+        if found is None:
+            found = cin.sums(p, rows)
         if found is None and len(rows) == 1:
             found = fields.summed_machine(p, rows[0])
         if found is None:

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "torch"))
 
 import models  # noqa: E402
 import references  # noqa: E402
+import test_fields  # noqa: E402
 
 import warprank as wr  # noqa: E402
 import warprank.onnx  # noqa: E402
@@ -84,6 +85,8 @@ CASES = {
     "DIN": (models.DIN, din_batch, DIN_AXES, references.din),
     "MMoE": (models.MMoE, lambda: {"x": torch.randn(B, 12)}, None, references.mmoe),
     "PLE": (models.PLE, lambda: {"x": torch.randn(B, 12)}, None, references.ple),
+    "xDeepFM": (lambda: test_fields.OfFields(test_fields.Cin(test_fields.outer_by_einsum, "first", torch.relu), 9),
+                lambda: {"x": ids(20, 5)}, None, None),
     "transformer": (models.TwoTowers, lambda: {
         "context": torch.randn(B, 3), "film_id": ids(80), "hist_film_id": histories(80, 7)}, TOWERS_AXES,
         references.two_towers),
