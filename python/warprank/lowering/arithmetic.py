@@ -11,7 +11,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import activations, cin, cross, din, events, fields, layers, norms
+from . import activations, auto_int, cin, cross, din, events, fields, layers, norms
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
 from .ids import row_numbers
@@ -131,6 +131,9 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
     if function == "sub":
         return fields.factorisation_machine(p, given[0], given[1], width)
     if function == "add":
+        attended = auto_int.with_residual(p, given[0], given[1], width)
+        if attended is not None:
+            return attended
         crossed = cross.cross(p, given[0], given[1], width)
         if crossed is not None:
             return crossed
@@ -177,7 +180,7 @@ def inside_layer(p: Program, function: str, inputs: np.ndarray) -> np.ndarray | 
     """An activation of all columns of a layer over fields, in any order, as a part of that."""
     layer, _ = p.sources.of(int(inputs[0]))
     order = np.argsort(inputs)
-    if layer.kind != "field_linear" or din.of_one(p, inputs[order]) is not layer:
+    if layer.kind not in ("field_attention", "field_linear") or din.of_one(p, inputs[order]) is not layer:
         return None
     cells = elementwise(p, function, [inputs[order]], len(inputs), layer.axis)
     source, _ = p.sources.of(int(cells[0]))

@@ -204,7 +204,7 @@ def attention_layer(p: Program, layer: Layer) -> np.ndarray | None:
                          data=layer)
 
 
-def _projection(p: Program, cells: np.ndarray) -> Layer:
+def projection(p: Program, cells: np.ndarray) -> Layer:
     """Cells as a linear layer of others; at least of themselves."""
     bare, factors = zip(*(unscaled(p, int(c)) for c in cells))
     found = [p.sources.of(c) for c in bare]
@@ -221,7 +221,7 @@ def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
         check_masks(p, head.products)
         check_weight(p, head.weight)
     size = len(heads[0].values)
-    q, k, v = (_projection(p, np.concatenate([getattr(h, part) for h in heads]))
+    q, k, v = (projection(p, np.concatenate([getattr(h, part) for h in heads]))
                for part in ("queries", "keys", "values"))
     if k.cells.tobytes() != v.cells.tobytes():
         k, v = (_unprojected(p, heads, part, k.cells, v.cells) for part in ("keys", "values"))
@@ -239,7 +239,7 @@ def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
 
 def _unprojected(p: Program, heads: list[Head], part: str, keys: np.ndarray, values: np.ndarray) -> Layer:
     """Keys and values that are of different cells, as layers of all of them."""
-    layer = _projection(p, np.concatenate([getattr(h, part) for h in heads]))
+    layer = projection(p, np.concatenate([getattr(h, part) for h in heads]))
     zeros = np.zeros((len(layer.weight), len(values if part == "keys" else keys)), np.float32)
     sides = [layer.weight, zeros] if part == "keys" else [zeros, layer.weight]
     return Layer(np.concatenate([keys, values]), np.concatenate(sides, 1), layer.bias)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import cin, events, fields
+from . import auto_int, cin, events, fields
 from .cells import PAIR, POSITIONS, Unsupported, Value, numbers, row_dimension, source_numbers
 from .expressions import elementwise
 
@@ -113,9 +113,11 @@ def matmul(p: Program, a: Any, b: Any) -> Value:
     heads = np.broadcast_shapes(a.cells.shape[:-2], b.cells.shape[:-2])
     lefts = np.broadcast_to(a.cells, heads + a.cells.shape[-2:]).reshape(-1, *a.cells.shape[-2:])
     rights = np.broadcast_to(b.cells, heads + b.cells.shape[-2:]).reshape(-1, *b.cells.shape[-2:])
-    made = np.stack([product(p, left, right) for left, right in zip(lefts, rights)])
-    if not any((x & POSITIONS).any() for x in (lefts, rights)):
-        p.products[made.tobytes()] = lefts, rights
+    made = auto_int.attended(p, lefts, rights)
+    if made is None:
+        made = np.stack([product(p, left, right) for left, right in zip(lefts, rights)])
+        if not any((x & POSITIONS).any() for x in (lefts, rights)):
+            p.products[made.tobytes()] = lefts, rights
     return a.like(made.reshape(*heads, *made.shape[1:]))
 
 

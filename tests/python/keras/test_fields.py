@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""xDeepFM's compressed interaction network in Keras: a launch for each layer."""
+"""xDeepFM's compressed interaction network and AutoInt's layers of Keras: a launch for each layer."""
 
 import keras
 import pytest
@@ -35,9 +35,25 @@ class Cin(keras.layers.Layer):
         return tf.reduce_sum(tf.concat([halves[1], made], 1), -1)
 
 
-@pytest.mark.parametrize("outer", [outer_by_product, outer_by_matrices])
-def test_cin(outer, rng, trained):
+class Interacting(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.parts = [keras.layers.Dense(DIM, use_bias=False) for _ in range(4)]
+
+    def call(self, x):
+        *projected, residual = (part(x) for part in self.parts)
+        query, key, value = (tf.stack(tf.split(y, 2, 2)) for y in projected)
+        weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / (DIM // 2) ** 0.5)
+        made = tf.squeeze(tf.concat(tf.split(tf.matmul(weights, value), 2), -1), 0)
+        return tf.reshape(tf.nn.relu(made + residual), [-1, FIELDS * DIM])
+
+
+@pytest.mark.parametrize("part, op", [
+    (lambda: Cin(outer_by_product), "field_linear"), (lambda: Cin(outer_by_matrices), "field_linear"),
+    (Interacting, "field_attention")])
+def test_layers_over_fields(part, op, rng, trained):
     x = keras.Input((FIELDS,), name="x", dtype="int32")
-    made = Cin(outer)(keras.layers.Embedding(20, DIM)(x))
+    made = part()(keras.layers.Embedding(20, DIM)(x))
     exported = check(trained(keras.Model(x, keras.layers.Dense(1)(made))), rng.integers(0, 20, (B, FIELDS)))
-    assert kinds(exported).count('"op": "field_linear"') == 2 and wr.compile(exported.graph).num_steps == 5
+    assert kinds(exported).count(f'"op": "{op}"') == (2 if op == "field_linear" else 1)
+    assert wr.compile(exported.graph).num_steps == (5 if op == "field_linear" else 3)

@@ -87,6 +87,7 @@ CASES = {
     "PLE": (models.PLE, lambda: {"x": torch.randn(B, 12)}, None, references.ple),
     "xDeepFM": (lambda: test_fields.OfFields(test_fields.Cin(test_fields.outer_by_einsum, "first", torch.relu), 9),
                 lambda: {"x": ids(20, 5)}, None, None),
+    "AutoInt": (lambda: test_fields.OfFields(test_fields.Interacting(), 40), lambda: {"x": ids(20, 5)}, None, None),
     "transformer": (models.TwoTowers, lambda: {
         "context": torch.randn(B, 3), "film_id": ids(80), "hist_film_id": histories(80, 7)}, TOWERS_AXES,
         references.two_towers),

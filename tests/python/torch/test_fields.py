@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""xDeepFM's compressed interaction network, as modules write it: a launch for each layer."""
+"""xDeepFM's compressed interaction network and AutoInt's layers, as modules write them: a launch for each layer."""
 
 import json
 
@@ -153,13 +153,14 @@ def test_fields_of_two_axes():
         def __init__(self):
             super().__init__()
             self.user, self.item = nn.Embedding(20, DIM), nn.Embedding(20, DIM)
-            self.cin, self.head = Cin(outer_by_einsum, "first", torch.relu), nn.Linear(9, 1)
+            self.cin, self.interacting = Cin(outer_by_einsum, "first", torch.relu), Interacting()
+            self.head = nn.Linear(9 + FIELDS * DIM, 1)
 
         def forward(self, user, item):
             fields = torch.cat([self.user(user), self.item(item)], 1)
-            return self.head(self.cin(fields)).squeeze(1)
+            return self.head(torch.cat([self.cin(fields), self.interacting(fields).flatten(1)], 1)).squeeze(1)
     made = check(Part(), {"user": ids(20, 2), "item": ids(20, 3)}, axes={"user": "user", "item": "user/item"})
-    assert len(ops(made, "field_linear")) == 3
+    assert len(ops(made, "field_linear")) == 3 and len(ops(made, "field_attention")) == 1
 
 
 def test_a_norm_of_maps():
@@ -204,3 +205,110 @@ def test_layers_of_products_that_are_no_cin():
     assert ops(exported(Part(of_next_column)), "field_linear")
     for products in (with_a_product_twice, lambda x: outer_by_einsum(x, x)[:, order]):
         assert not ops(exported(Part(products)), "field_linear")
+
+
+# --- AutoInt
+
+
+class Interacting(nn.Module):
+    """Heads that are split and stacked; residual: "projected", "itself", None"""
+
+    def __init__(self, dim=DIM, columns=DIM, heads=2, residual="projected", scaled=True, activation=torch.relu):
+        super().__init__()
+        self.heads, self.residual, self.scaled, self.activation = heads, residual, scaled, activation
+        names = ("query", "key", "value", "rest") if residual == "projected" else ("query", "key", "value")
+        for name in names:
+            setattr(self, name, nn.Parameter(torch.randn(dim, columns) / 2))
+
+    def projected(self, x):
+        return (torch.tensordot(x, w, dims=([-1], [0])) for w in (self.query, self.key, self.value))
+
+    def attended(self, x):
+        q, k, v = (torch.stack(torch.split(y, y.shape[2] // self.heads, 2)) for y in self.projected(x))
+        scores = torch.einsum("hbik,hbjk->hbij", q, k)
+        if self.scaled:
+            scores /= q.shape[-1] ** 0.5
+        made = torch.matmul(F.softmax(scores, -1), v)
+        return torch.cat(torch.split(made, 1), -1).squeeze(0)
+
+    def forward(self, x):
+        made = self.attended(x)
+        if self.residual == "projected":
+            made += torch.tensordot(x, self.rest, dims=([-1], [0]))
+        elif self.residual == "itself":
+            made = x + made
+        return self.activation(made)
+
+
+class InteractingByView(Interacting):
+    """Heads side by side in a dimension of their own."""
+
+    def attended(self, x):
+        q, k, v = (y.view(len(y), FIELDS, self.heads, -1).transpose(1, 2) for y in self.projected(x))
+        scores = torch.matmul(q, k.transpose(-1, -2))
+        if self.scaled:
+            scores = scores / q.shape[-1] ** 0.5
+        return torch.matmul(scores.softmax(-1), v).transpose(1, 2).reshape(len(x), FIELDS, -1)
+
+
+class InteractingByFunction(Interacting):
+    def attended(self, x):
+        q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in self.projected(x))
+        made = F.scaled_dot_product_attention(q, k, v, scale=None if self.scaled else 1.0)
+        return made.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("layer", [Interacting, InteractingByView, InteractingByFunction])
+@pytest.mark.parametrize("heads, residual, scaled, activation", [
+    (2, "projected", True, torch.relu), (1, "itself", False, torch.relu), (4, None, True, nn.Identity()),
+    (2, "projected", False, torch.tanh)])
+def test_auto_int(layer, heads, residual, scaled, activation):
+    parts = [layer(heads=heads, residual=residual, scaled=scaled, activation=activation) for _ in range(2)]
+    made = exported(nn.Sequential(*parts))
+    for op in ops(made, "field_attention"):
+        assert (op["heads"], op["head_dim"], op["residual"]) == (heads, DIM // heads, residual is not None)
+        assert op["scale"] == pytest.approx((DIM // heads) ** -0.5 if scaled else 1)
+    assert len(ops(made, "field_attention")) == 2 and steps(made) == 2 + 2  # look-ups, the head
+
+
+def test_auto_int_with_more_columns_than_fields_have():
+    made = exported(nn.Sequential(Interacting(columns=12), Interacting(12, 4, heads=1)))
+    assert [(op["dim"], op["head_dim"]) for op in ops(made, "field_attention")] == [(8, 6), (12, 4)]
+    assert steps(made) == 2 + 2
+
+
+def test_attention_over_fields_that_is_not_auto_int():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(DIM, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.attention(x, x, x)[0]
+    biased = Attention()
+    nn.init.normal_(biased.attention.in_proj_bias)
+
+    class Masked(Interacting):
+        def attended(self, x):
+            q, k, v = self.projected(x)
+            scores = q @ k.transpose(1, 2) + torch.eye(FIELDS, dtype=x.dtype)
+            return scores.softmax(-1) @ v
+
+    class OfOthers(Interacting):
+        def attended(self, x):
+            q, k, _ = self.projected(x)
+            return (q @ k.transpose(1, 2)).softmax(-1) @ (x.flip(1) @ self.value)
+
+    class OverQueries(Interacting):
+        def attended(self, x):
+            q, k, v = self.projected(x)
+            return (q @ k.transpose(1, 2)).softmax(1) @ v
+    for part in (biased, Masked(), OfOthers(), OverQueries()):
+        assert not ops(exported(part), "field_attention")
+
+
+def test_a_residual_of_other_fields_is_added():
+    class Part(Interacting):
+        def forward(self, x):
+            return torch.relu(self.attended(x) + x.flip(1) @ self.rest)
+    assert [op["residual"] for op in ops(exported(Part()), "field_attention")] == [False]
