@@ -22,8 +22,8 @@ MOST_SUMMED = 64  # columns of a field that is summed
 
 @dataclass
 class Maps:
-    """A layer, whose result is [out, dim]. When it is made it has the maps and the sums of which was noted that they are
-    read, and all maps if another is."""
+    """A layer, whose result is [out, dim]. When it is made it has the maps and the sums that were noted as read, and all
+    maps if another is."""
 
     factors: np.ndarray  # [fields, dim]
     fields: np.ndarray
