@@ -191,8 +191,8 @@ inline std::vector<std::vector<float>> run_attentions(const std::vector<Attentio
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("attention " + std::to_string(i) + ": " + std::to_string(cases[i].heads) + " heads of " +
                  std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : "") + ", " +
-                 warprank::name_of_enum(cases[i].weights) + (cases[i].has_own_keys ? ", own keys" : "") +
-                 ", window " + std::to_string(cases[i].window) + ", full " + std::to_string(cases[i].full_last));
+                 warprank::name_of_enum(cases[i].weights) + (cases[i].has_own_keys ? ", own keys" : "") + ", window " +
+                 std::to_string(cases[i].window) + ", full " + std::to_string(cases[i].full_last));
     if (check) memory[i]->expect_right(share_of_attention_bound);
     outputs.push_back(memory[i]->values());
   }
