@@ -322,10 +322,10 @@ inline Outputs self_attention(Builder& b) {
 /// |---|---|
 /// | `{context, events, targets}` | `DlrmHSTU`: the user's own tokens begin the sequence |
 /// | with `contexts = 1, contexts_see_events = true` | `contextual_seq_len` of `STULayer` |
-/// | `{profile, history, today, targets}` with `contexts = 2` | MTGR (Han et al. 2025): its mask of events by their
-/// time | | `window`, `full_last` | `max_attn_len` and `min_full_attn_seq_len`; parts before the events are always seen
-/// | | `gate = HstuGate::before_norm, norm_by_part = true` | MTGR's layer norms by group of tokens | | `norm_by_head` |
-/// `use_group_norm`, whose weight of a head stands for each of its columns |
+/// | `{profile, history, today, targets}`, `contexts = 2` | MTGR (Han et al. 2025): its mask of events by their time |
+/// | `window`, `full_last` | `max_attn_len`, `min_full_attn_seq_len`; parts before the events are always seen |
+/// | `gate = HstuGate::before_norm, norm_by_part = true` | MTGR's layer norms by group of tokens |
+/// | `norm_by_head` | `use_group_norm`, whose weight of a head stands for each of its columns |
 ///
 /// Not yet here: biases by position or time, and values of another width than keys.
 inline Outputs hstu(Builder& b) {

@@ -383,7 +383,18 @@ TEST(RowProgramsStep, NormalisesWithLearnedScaleAndShift) {
       5);
 }
 
-/// Layer norms of their own kernel, and of the one for all programs, which one more program asks for.
+/// Runs layer norms by their own kernel, and by the one for all programs, which one more program asks for.
+void expect_norms(const std::vector<Program>& norms, const std::vector<Bounded>& expected) {
+  std::vector<Program> with_another = norms;
+  with_another.push_back(copy_of(random_input(DType::f32, 2, 3, 1), 2, DType::f32));
+  with_another.back().step = SoftmaxOfRow{};
+  const auto alone = run(norms), beside = run(with_another);
+  for (size_t i = 0; i < norms.size(); ++i) {
+    EXPECT_TRUE(detail::same_bits(alone[i], beside[i])) << "norm " << i;
+    expect_result(expected[i], norms[i], alone[i]);
+  }
+}
+
 TEST(RowProgramsStep, NormalisesToTheSameBitsInEveryLaunch) {
   const AxisValues learned = random_values<float>(2, 1028, 2);
   const std::vector<float> scale = learned.row(0).values, shift = learned.row(1).values;
@@ -412,19 +423,13 @@ TEST(RowProgramsStep, NormalisesToTheSameBitsInEveryLaunch) {
               if (has_factor) y = warprank::reference::product(y, repeated(*program.factor, rows, cols).value);
               expected.push_back(std::move(y));
             }
-          std::vector<Program> with_another = norms;
-          with_another.push_back(copy_of(random_input(DType::f32, 2, 3, 1), 2, DType::f32));
-          with_another.back().step = SoftmaxOfRow{};
-          const auto alone = run(norms), beside = run(with_another);
-          for (size_t i = 0; i < norms.size(); ++i) {
-            EXPECT_TRUE(detail::same_bits(alone[i], beside[i])) << "norm " << i;
-            expect_result(expected[i], norms[i], alone[i]);
-          }
+          expect_norms(norms, expected);
         }
 }
 
-/// By the kernel of norms, and by the one for all programs, which one more program or misaligned rows ask for.
+/// Misaligned rows ask for the kernel for all programs, too.
 TEST(RowProgramsStep, NormalisesFoldsOfInputs) {
+  const std::vector<float> scale = random_values<float>(1, 1024, 7).values;
   const std::vector<Function> folds[] = {
       {Function::add}, {Function::mul}, {Function::add, Function::mul}, {Function::mul, Function::add, Function::add}};
   for (const Placement placement : {Placement{4, 4}, Placement{3, 1}})
@@ -432,6 +437,7 @@ TEST(RowProgramsStep, NormalisesFoldsOfInputs) {
       for (const int64_t rows : {0, 1, 37}) {
         SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(cols) + " columns");
         reset();
+        const DeviceArray<float> gamma(scale);
         std::vector<Program> norms;
         std::vector<Bounded> expected;
         for (const std::vector<Function>& of_inputs : folds)
@@ -440,30 +446,28 @@ TEST(RowProgramsStep, NormalisesFoldsOfInputs) {
             Program& program =
                 norms.emplace_back(copy_of(random_input(y_type, rows, cols, 1), rows, y_type, placement));
             program.folds = of_inputs;
-            program.step = LayerNormOfRow{1e-3f};
+            program.spare_rows = has_factor ? 3 : 0;
+            const int64_t capacity = rows + program.spare_rows;
+            program.inputs[0] = random_input(y_type, capacity, cols, 1);
+            program.step = LayerNormOfRow{1e-3f, has_factor ? gamma.data() : nullptr};
             std::vector<float> folded = program.inputs[0].values.values;
             for (size_t i = 0; i < of_inputs.size(); ++i) {
-              program.inputs.push_back(random_input(types[i % 2], rows, cols, static_cast<uint32_t>(i) + 2));
+              program.inputs.push_back(random_input(types[i % 2], capacity, cols, static_cast<uint32_t>(i) + 2));
               for (size_t n = 0; n < folded.size(); ++n) {
                 const float other = program.inputs.back().values.values[n];
                 folded[n] = of_inputs[i] == Function::add ? folded[n] + other : folded[n] * other;
               }
             }
-            Bounded y = warprank::reference::layer_norm({folded.data(), rows, cols}, 1e-3f, {}, {});
+            Bounded y = warprank::reference::layer_norm(
+                {folded.data(), rows, cols}, 1e-3f,
+                has_factor ? Span<const float>(scale.data(), cols) : Span<const float>(), {});
             if (has_factor) {
-              program.factor = random_input(DType::f16, rows, cols, 9);
+              program.factor = random_input(DType::f16, capacity, cols, 9);
               y = warprank::reference::product(y, repeated(*program.factor, rows, cols).value);
             }
             expected.push_back(std::move(y));
           }
-        std::vector<Program> with_another = norms;
-        with_another.push_back(copy_of(random_input(DType::f32, 2, 3, 1), 2, DType::f32));
-        with_another.back().step = SoftmaxOfRow{};
-        const auto alone = run(norms), beside = run(with_another);
-        for (size_t i = 0; i < norms.size(); ++i) {
-          EXPECT_TRUE(detail::same_bits(alone[i], beside[i])) << "norm " << i;
-          expect_result(expected[i], norms[i], alone[i]);
-        }
+        expect_norms(norms, expected);
       }
 }
 

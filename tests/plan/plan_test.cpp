@@ -1389,6 +1389,39 @@ TEST(Compile, RefusesLinearsThatAddNoResidualFirstOrThatOnlyPlanningMakes) {
   EXPECT_THAT(refused(&LinearOp::ones), HasSubstr("which planning adds"));
 }
 
+/// What compiling HSTU says, one of whose nodes is changed.
+template <class Op>
+std::string refusal_of(const std::function<void(Op&)>& change) {
+  Graph graph = build(models::hstu);
+  for (Node& node : graph.nodes)
+    if (auto* op = std::get_if<Op>(&node.op); op != nullptr) {
+      change(*op);
+      break;
+    }
+  try {
+    compile(graph);
+  } catch (const invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Compile, RefusesWindowsAndFoldsThatAreNone) {
+  const auto attention = [](auto change) { return refusal_of<AttentionOp>(change); };
+  EXPECT_EQ(attention([](AttentionOp& op) { op.window = 3, op.full_last = 2; }), "accepted");
+  EXPECT_THAT(attention([](AttentionOp& op) { op.window = int64_t{1} << 31; }), HasSubstr("0 to 1073741824"));
+  EXPECT_THAT(attention([](AttentionOp& op) { op.window = 3, op.weights = AttentionWeights::softmax, op.divisor = 1; }),
+              HasSubstr("a window only with the weights of silu, got a softmax"));
+  EXPECT_THAT(attention([](AttentionOp& op) { op.window = 3, op.causal = false; }),
+              HasSubstr("a window only where attention is causal or of another axis"));
+  const auto norm = [](std::vector<ElementwiseFunction> folds) {
+    return refusal_of<LayerNormOp>([folds](LayerNormOp& op) { op.folds = folds; });
+  };
+  EXPECT_THAT(norm({ElementwiseFunction::add}), HasSubstr("2 to 3 inputs, got 1"));
+  EXPECT_THAT(norm({ElementwiseFunction::sub}), HasSubstr("folds that are sums or products, got sub"));
+  EXPECT_THAT(norm(std::vector<ElementwiseFunction>(4, ElementwiseFunction::add)), HasSubstr("at most 3 folds, got 4"));
+}
+
 TEST(Compile, BoundsTheRowsThatHugeLimitsAskFor) {
   Graph graph;
   graph.axes = {{"user"}, {"a", 0, INT64_MAX}, {"b", 1, INT64_MAX}};
