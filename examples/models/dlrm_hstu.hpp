@@ -13,16 +13,15 @@ namespace models {
 struct DlrmHstuSizes {
   int64_t item_dim = 512;  ///< columns of embedded items and users
   int64_t dim = 512, heads = 4, head_dim = 128, layers = 5;
-  int64_t hidden = 256, top = 512;     ///< columns inside the networks before the layers, and behind them
-  int64_t places = 8192, ages = 2049;  ///< rows of the tables
-  int64_t max_length = 2048;           ///< of a sequence
+  int64_t hidden = 256, top = 512;  ///< columns inside the networks before the layers, and behind them
+  int64_t max_length = 2048;        ///< of a sequence
   int64_t actions = 5, tasks = 1;
 };
 
 /// DLRM-HSTU (Zhai et al. 2024), which MLPerf runs as DLRMv3, as generative-recommenders has it: the user, events with
 /// what the user did, and candidates are one sequence; what the layers make of a candidate is multiplied with its
 /// embedding. `place` is an event's distance from the sequence's end, `age` the bucket of its age: square root of
-/// minutes.
+/// minutes. The public code takes no bucket beyond `dim` - 1, whatever the number of the table's rows.
 inline warprank::Outputs dlrm_hstu_of(warprank::Builder& b, const DlrmHstuSizes& sizes) {
   using namespace warprank;
   const auto network = [&](const std::string& name, Tensor x, int64_t hidden, int64_t out) {
@@ -35,10 +34,8 @@ inline warprank::Outputs dlrm_hstu_of(warprank::Builder& b, const DlrmHstuSizes&
   };
   const auto user = b.axis("user"), candidate = b.axis("candidate", user), context = b.axis("context", user),
              event = b.axis("event", user, keep_last(sizes.max_length));
-  const auto item = b.hashed_table("item", {.dim = sizes.item_dim}),
-             person = b.hashed_table("person", {.dim = sizes.item_dim});
-  const auto place = b.table("place", {.dim = sizes.dim, .rows = sizes.places}),
-             age = b.table("age", {.dim = sizes.dim, .rows = sizes.ages});
+  const auto item = b.table("item", {.dim = sizes.item_dim}), person = b.table("person", {.dim = sizes.item_dim});
+  const auto place = b.table("place", {.dim = sizes.dim}), age = b.table("age", {.dim = sizes.dim});
   const auto placed = [&](const std::string& name, Tensor x, Axis axis) {
     return x * std::sqrt(static_cast<float>(sizes.dim)) + b.embed(b.ids(name + "_place", axis), place) +
            b.embed(b.ids(name + "_age", axis), age);

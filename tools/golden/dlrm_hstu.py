@@ -128,15 +128,15 @@ def main(checkout):
     library = define_fbgemm()
     model, SequenceEmbedding = public_model(checkout)
     case = Case("dlrm_hstu")
-    items = case.table("item", 6, ITEM_DIM, keys=[10, 11, 12, 13, 14, 15])
-    people = case.table("person", 2, ITEM_DIM, keys=[900, 901])
+    items = case.table("item", 6, ITEM_DIM)
+    people = case.table("person", 2, ITEM_DIM)
     stored_weights(case, model)
     times = {}
     for events, candidates in ((11, 4), (1, 2), (6, 1)):
         request, draw = Request(), case.random.integers
         request.lengths.update(context=[1], event=[events], candidate=[candidates])
-        request.ids["event_item"], request.ids["candidate_item"] = draw(10, 16, events), draw(10, 16, candidates)
-        request.ids["context_user"] = draw(900, 902, 1)
+        request.ids["event_item"], request.ids["candidate_item"] = draw(0, 6, events), draw(0, 6, candidates)
+        request.ids["context_user"] = draw(0, 2, 1)
         request.values["event_actions"] = draw(0, 2, (events, ACTIONS)).astype(np.float32)
         seconds = 10_000 + np.sort(draw(0, 9_000, events + 1)).astype(np.float64)
         times[id(request)] = seconds
@@ -151,14 +151,14 @@ def main(checkout):
 
     def scores(request):
         seconds, (events,), (candidates,) = times[id(request)], request.lengths["event"], request.lengths["candidate"]
-        shown = items[torch.as_tensor(request.ids["candidate_item"] - 10)]
-        seen = items[torch.as_tensor(request.ids["event_item"] - 10)]
+        shown = items[torch.as_tensor(request.ids["candidate_item"])]
+        seen = items[torch.as_tensor(request.ids["event_item"])]
         bits = torch.as_tensor(request.values["event_actions"]).long() @ (2**torch.arange(ACTIONS))
         candidate_lengths = torch.tensor([candidates])
         user = model._user_forward(
             MAX_EVENTS, MAX_CANDIDATES,
             {"item": SequenceEmbedding(torch.tensor([events + candidates]), torch.cat([seen, shown])),
-             "user": SequenceEmbedding(torch.tensor([1]), people[torch.as_tensor(request.ids["context_user"] - 900)])},
+             "user": SequenceEmbedding(torch.tensor([1]), people[torch.as_tensor(request.ids["context_user"])])},
             {"uih_offsets": torch.tensor([0, events]), "candidate_offsets": torch.tensor([0, candidates]),
              "time": f64(seconds[:-1]), "query_time": f64(np.full(candidates, seconds[-1])), "actions": bits},
             candidate_lengths)
