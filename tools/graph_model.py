@@ -74,9 +74,10 @@ class ModelRunner:
         if self._answer() != "ready":
             raise RuntimeError(f"{program}: expected it to say that it is ready")
 
-    def run(self, calls, threads=1):
-        """Seconds (by the clock, of the process) of `calls` batches on each of some threads."""
-        self.process.stdin.write(f"{calls} {threads}\n")
+    def run(self, calls, contexts=1, threads=1):
+        """Seconds (by the clock, of the process) of `calls` batches in each of some contexts, which have so many
+        threads each."""
+        self.process.stdin.write(f"{calls} {contexts} {threads}\n")
         self.process.stdin.flush()
         wall, process = self._answer().split()
         return float(wall), float(process)

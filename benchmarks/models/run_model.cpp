@@ -4,9 +4,9 @@
 //
 //     models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|automatic]]
 //
-// writes the model and a batch of it to a folder, says "ready", and then answers each line "CALLS THREADS" on the
-// standard input by scoring the batch CALLS times on each of THREADS threads, a context each: it prints the seconds
-// that took by the clock and in processor time of all threads. The folder gets
+// writes the model and a batch of it to a folder, says "ready", and then answers each line "CALLS CONTEXTS [THREADS]"
+// on the standard input by scoring the batch CALLS times in each of CONTEXTS contexts at once, each with THREADS
+// threads: it prints the seconds that took by the clock and in processor time of all threads. The folder gets
 //     source.json, deduplicated.json   the graph as it is written, and after late broadcast
 //     weights, tables.safetensors      as `bind` and `Tables::load` take them
 //     batch.safetensors                "ids.<input>", "dense.<input>", "lengths.<axis>" of all requests, "requests" [n]
@@ -20,6 +20,7 @@
 #include <exception>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -105,20 +106,25 @@ double process_seconds() {
 
 /// Answers until the input ends.
 void answer(const Model& model, Batch& batch) {
-  std::vector<Context> contexts;
-  int64_t calls = 0, threads = 0;
-  while (std::cin >> calls >> threads) {
-    while (static_cast<int64_t>(contexts.size()) < threads) {
-      contexts.push_back(model.context());
+  std::map<int, std::vector<Context>> contexts_by_threads;
+  for (std::string line; std::getline(std::cin, line);) {
+    int64_t calls = 0, num_contexts = 0;
+    ContextOptions options;
+    std::istringstream words(line);
+    words >> calls >> num_contexts;
+    if (!(words >> options.threads)) options.threads = 1;
+    std::vector<Context>& contexts = contexts_by_threads[options.threads];
+    while (static_cast<int64_t>(contexts.size()) < num_contexts) {
+      contexts.push_back(model.context(options));
       contexts.back().run(batch);
     }
     const auto start = std::chrono::steady_clock::now();
     const double process_start = process_seconds();
-    const auto work = [&](int64_t thread) {
-      for (int64_t i = 0; i < calls; ++i) contexts[static_cast<size_t>(thread)].run(batch);
+    const auto work = [&](int64_t context) {
+      for (int64_t i = 0; i < calls; ++i) contexts[static_cast<size_t>(context)].run(batch);
     };
     std::vector<std::thread> others;
-    for (int64_t t = 1; t < threads; ++t) others.emplace_back(work, t);
+    for (int64_t i = 1; i < num_contexts; ++i) others.emplace_back(work, i);
     work(0);
     for (std::thread& other : others) other.join();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

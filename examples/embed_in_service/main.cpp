@@ -94,6 +94,9 @@ int run(int argc, char** argv) {
   warprank::ContextOptions context;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember(engines))->capture_default_str();
   app.add_option("--contexts", contexts, "Batches at a time, each with a thread")->capture_default_str();
+  app.add_option("--threads", context.threads, "Of each batch, on the host")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--rates", rates, "Requests per second")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seconds", load.seconds, "For each rate")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--warm-up", load.warm_up, "Seconds that are not measured, for each rate")

@@ -84,7 +84,7 @@ int run(int argc, char** argv) {
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   std::vector<std::string> axis_rows;
   bool keep_memory = true;
-  int contexts = 1, metrics_port = 8002;
+  int contexts = 1, threads = 1, metrics_port = 8002;
   HttpOptions http_options{.port = 8000};
   double drain_seconds = 10, grace_seconds = 0;
   HostedOptions options{.name = "din_mmoe"};
@@ -107,6 +107,7 @@ int run(int argc, char** argv) {
   app.add_option("--contexts", contexts, "Batches at a time, each with a thread")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--threads", threads, "Of each batch, on the host")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--items", items, "Rows to rank in a usual request")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -209,7 +210,9 @@ int run(int argc, char** argv) {
       users.bind(plan, first, tables, engine == "cuda" ? warprank::StateType::as_on_a_gpu : warprank::StateType::f32);
   const std::string bound = bound_text(servable);
   const std::vector<warprank::PlacedTable> placed = tables.store()->placed();
-  warprank::ServedModel served(std::move(servable), std::move(tables), {.contexts = contexts});
+  warprank::ContextOptions context;
+  context.threads = threads;
+  warprank::ServedModel served(std::move(servable), std::move(tables), {.contexts = contexts, .context = context});
   EventLog log(stdout);
   options.log = &log;
   const std::unique_ptr<warprank::UserStates> states = users.states();

@@ -224,12 +224,13 @@ void bind_scoring(nb::module_& module) {
           nb::arg("columns"), nb::arg("threads"), nb::arg("rows_per_batch"))
       .def(
           "context",
-          [](const Scorer& self, bool keep_intermediates) {
+          [](const Scorer& self, bool keep_intermediates, int threads) {
             ContextOptions options;
             options.keep_intermediates = keep_intermediates;
+            options.threads = threads;
             return self.worker(options);
           },
-          nb::arg("keep_intermediates"))
+          nb::arg("keep_intermediates"), nb::arg("threads"))
       .def("counters", &counters_of_all, "By feature, what ids met in all that was scored.")
       .def(
           "describe", [](const Scorer& self) { return self.model().describe(); },

@@ -132,7 +132,8 @@ def _scores(result: tuple[Any, Any, Any], errors: str) -> Scores:
 
 
 class Context:
-    """Memory to run one batch of a model at a time, on the thread that calls; made by Model.context."""
+    """Memory to run one batch of a model at a time, on the thread that calls and, with ``threads``, others of its own;
+    made by Model.context."""
 
     def __init__(self, core: _core.Context, plan: Plan):
         self._core = core
@@ -194,9 +195,12 @@ class Model:
         columns = columns_of(self.plan, data, offsets)
         return _scores(self._core.score(columns, threads or os.cpu_count() or 1, rows_per_batch), errors)
 
-    def context(self, keep_intermediates: bool = False) -> Context:
-        """A context of one's own: to see intermediate values (``tap``), or what features met (``counters``)."""
-        return Context(self._core.context(keep_intermediates), self.plan)
+    def context(self, keep_intermediates: bool = False, threads: int = 1) -> Context:
+        """A context of one's own: to see intermediate values (``tap``), or what features met (``counters``).
+
+        threads: of one batch on the host, for the latency of large requests; no more than there are processors
+        """
+        return Context(self._core.context(keep_intermediates, threads), self.plan)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By feature what ids met in all calls of `score` that have ended: ids, unknown, out_of_range, padding,

@@ -132,6 +132,10 @@ struct ContextOptions {
   /// other batches are copied ahead of the graph. 0: all are copied. docs/SERVING.md has the costs of both ways.
   /// Changes no score.
   int64_t fetch_bytes = plan::most_fetched_bytes;
+  /// On the host, the threads that compute a batch: the calling thread and others of the context, which look for work
+  /// during a batch and some 0.1 ms longer, then sleep. No more than there are cores; Context::describe says how many.
+  /// Changes no score. docs/SERVING.md tells when to use more threads and when more contexts.
+  int threads = 1;
 };
 
 /// Bytes by their use. Parts whose name begins with "pinned" are in the host's memory, all others in the memory of the

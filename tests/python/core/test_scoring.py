@@ -281,6 +281,15 @@ def test_offsets_of_one_axis_must_agree(case):
         columns.columns_of(plan, users, {})
 
 
+def test_threads_change_no_score(case):
+    alone, team = case.model.context().score(case.data), case.model.context(threads=2).score(case.data)
+    assert list(alone) == list(team)
+    for name in alone:
+        np.testing.assert_array_equal(alone[name], team[name])
+    with pytest.raises(wr.InvalidArgument, match="threads: expected 1 or more, got 0"):
+        case.model.context(threads=0)
+
+
 def test_taps_show_values(case):
     context = case.model.context(keep_intermediates=True)
     context.score(case.data)

@@ -16,33 +16,35 @@
 namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Counts the rows of every axis over the requests that are ok; scored[r] becomes the place of request r among them.
-inline void count_rows(const Batch& batch, RunState& state, std::vector<int64_t>& scored) {
-  std::fill(state.rows.begin(), state.rows.end(), 0);
+inline void count_rows(const Batch& batch, RunValues& values, std::vector<int64_t>& scored) {
+  std::vector<int64_t>& rows = values.rows.count;
+  std::fill(rows.begin(), rows.end(), 0);
   scored.clear();
   for (int64_t r = 0; r < batch.size(); ++r) {
     const bool ok = batch.status(r).ok();
-    scored.push_back(ok ? state.rows[0] : -1);
+    scored.push_back(ok ? rows[0] : -1);
     if (!ok) continue;
     const BlobView blob = batch.blob(r);
-    for (size_t a = 0; a < state.rows.size(); ++a) state.rows[a] += blob.rows({static_cast<int>(a)});
+    for (size_t a = 0; a < rows.size(); ++a) rows[a] += blob.rows({static_cast<int>(a)});
   }
 }
 
 /// offsets[axis]: the rows of every parent row, in the batch's numbering.
-inline void unpack_offsets(const Batch& batch, Span<const int64_t> scored, RunState& state,
+inline void unpack_offsets(const Batch& batch, Span<const int64_t> scored, RunValues& values,
                            std::vector<int64_t>& next_row) {
-  const Graph& graph = *state.graph;
-  for (size_t a = 1; a < state.rows.size(); ++a) {
-    int64_t* offsets = state.offsets[a].reserve(state.rows[static_cast<size_t>(graph.axes[a].parent)] + 1);
+  const Graph& graph = *values.graph;
+  const std::vector<int64_t>& rows = values.rows.count;
+  for (size_t a = 1; a < rows.size(); ++a) {
+    int64_t* offsets = values.offsets[a].reserve(rows[static_cast<size_t>(graph.axes[a].parent)] + 1);
     *offsets = 0;
   }
   std::fill(next_row.begin(), next_row.end(), 0);
   for (int64_t r = 0; r < batch.size(); ++r) {
     if (scored[r] < 0) continue;
     const BlobView blob = batch.blob(r);
-    for (size_t a = 1; a < state.rows.size(); ++a) {
+    for (size_t a = 1; a < rows.size(); ++a) {
       const auto parent = static_cast<size_t>(graph.axes[a].parent);
-      int64_t* out = state.offsets[a].data() + next_row[parent] + 1;
+      int64_t* out = values.offsets[a].data() + next_row[parent] + 1;
       const Span<const uint32_t> within = blob.offsets({static_cast<int>(a)});
       if (within.empty()) {
         *out = next_row[a] + blob.rows({static_cast<int>(a)});
@@ -50,22 +52,23 @@ inline void unpack_offsets(const Batch& batch, Span<const int64_t> scored, RunSt
         for (int64_t p = 1; p < within.size(); ++p) out[p - 1] = next_row[a] + within[p];
       }
     }
-    for (size_t a = 0; a < state.rows.size(); ++a) next_row[a] += blob.rows({static_cast<int>(a)});
+    for (size_t a = 0; a < rows.size(); ++a) next_row[a] += blob.rows({static_cast<int>(a)});
   }
 }
 
 /// Segments of axes under ancestors: composed offsets of the axes between.
-inline void compose_segments(const std::vector<std::pair<int, int>>& pairs, RunState& state) {
-  const Graph& graph = *state.graph;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const auto [axis, ancestor] = pairs[i];
-    const int64_t count = state.rows[static_cast<size_t>(ancestor)];
-    int64_t* segments = state.segments[i].reserve(count + 1);
+inline void compose_segments(RunValues& values) {
+  const Graph& graph = *values.graph;
+  for (size_t i = 0; i < values.pairs.size(); ++i) {
+    const auto [axis, ancestor] = values.pairs[i];
+    const int64_t count = values.rows.of(ancestor);
+    int64_t* segments = values.segments[i].reserve(count + 1);
+    values.rows.segments[i] = segments;
     for (int64_t s = 0; s <= count; ++s) segments[s] = s;
     for (int below = ancestor; below != axis;) {  // one axis further down at a time
       int child = axis;
       while (graph.axis(child).parent != below) child = graph.axis(child).parent;
-      const int64_t* offsets = state.offsets[static_cast<size_t>(child)].data();
+      const int64_t* offsets = values.offsets[static_cast<size_t>(child)].data();
       for (int64_t s = 0; s <= count; ++s) segments[s] = offsets[segments[s]];
       below = child;
     }
@@ -86,11 +89,11 @@ inline std::vector<bool> dense_apart(const Graph& graph) {
 /// Ids and dense values of all requests side by side, of 64 bits and in FP32; defaults where a request did not set an
 /// input. Dense values in FP32 of a single request may stay where they are.
 inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
-                          RunState& state) {
-  const Graph& graph = *state.graph;
+                          RunValues& values) {
+  const Graph& graph = *values.graph;
   for (size_t i = 0; i < graph.ids.size(); ++i) {
     if (!used_ids[i]) continue;
-    int64_t* ids = state.ids[i].reserve(state.rows[static_cast<size_t>(graph.ids[i].axis)]);
+    int64_t* ids = values.ids[i].reserve(values.rows.of(graph.ids[i].axis));
     for (int64_t r = 0; r < batch.size(); ++r) {
       if (scored[r] < 0) continue;
       const BlobView blob = batch.blob(r);
@@ -108,12 +111,12 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
     const auto* op = std::get_if<DenseOp>(&graph.nodes[n].op);
     if (op == nullptr) continue;
     const DenseInfo& info = graph.dense[static_cast<size_t>(op->input)];
-    state.given[n] = nullptr;
-    if (batch.size() == 1 && scored[0] == 0 && state.may_stay[n] && info.wire == DenseWire::f32) {
-      state.given[n] = batch.blob(0).dense({op->input}).data();
-      if (state.given[n] != nullptr) continue;
+    values.given[n] = nullptr;
+    if (batch.size() == 1 && scored[0] == 0 && values.may_stay[n] && info.wire == DenseWire::f32) {
+      values.given[n] = batch.blob(0).dense({op->input}).data();
+      if (values.given[n] != nullptr) continue;
     }
-    const Matrix<float> value = state.value(static_cast<int>(n));
+    const Matrix<float> value = values.value(static_cast<int>(n), values.rows);
     int64_t row = 0;
     for (int64_t r = 0; r < batch.size(); ++r) {
       if (scored[r] < 0) continue;

@@ -17,7 +17,7 @@ class ConcatStep : public Step {
  public:
   ConcatStep(int node, std::vector<InputRef> inputs) : node_(node), inputs_(std::move(inputs)) {}
   void run(RunState& state) const override {
-    const std::vector<bool>& placed = state.storage->part_placed[static_cast<size_t>(node_)];
+    const std::vector<bool>& placed = state.storage().part_placed[static_cast<size_t>(node_)];
     const Matrix<float> y = state.value(node_);
     int64_t column = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {

@@ -44,8 +44,8 @@ class DinStep : public Step {
  private:
   int64_t sum_size(const RunState& state) const {
     if (k_.size() == 1) return 0;
-    const Node& k = state.graph->node(k_[0].node);
-    return (state.rows[static_cast<size_t>(k.axis)] * k.width + 15) / 16 * 16;  // what is behind it stays aligned
+    const int k = k_[0].node;
+    return (state.rows_of(k) * state.graph().node(k).width + 15) / 16 * 16;  // what is behind it stays aligned
   }
 
   int node_, q_;
@@ -70,9 +70,11 @@ inline StepPtr bind_op(const DinAttentionOp& op, int n, Binder& model) {
   for (size_t i = 0; i < num_layers; ++i) layers.push_back({weights[i], biases[i], view(activations[i])});
   std::vector<InputRef> parts;  // of the history
   for (size_t i = 1; i < model.node(n).inputs.size(); ++i) parts.push_back({model.node(n).inputs[i], -1});
-  return std::make_unique<DinStep>(
+  auto step = std::make_unique<DinStep>(
       n, model.node(n).inputs[0], std::move(parts), attention_pairs(n, model),
       host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled, model.precision));
+  if (model.node(n).axis != model.node(model.node(n).inputs[1]).axis) step->division = Division::rows;
+  return step;
 }
 
 }}}  // namespace warprank::v0::host_backend

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -34,17 +36,39 @@ class EmbedStep : public Step {
     for (const Feature& f : features_) has_tiers_ = has_tiers_ || f.table->tier != nullptr;
   }
 
+  std::shared_lock<PhaseFairMutex> hold() const override {
+    return has_tiers_ ? std::shared_lock<PhaseFairMutex>() : tables_.read();
+  }
   void run(RunState& state) const override {
+    list_features(state);
+    if (has_tiers_)
+      run_with_tiers(state);
+    else
+      host_ops::embedding_bag(state.features);
+  }
+  bool has_tiers() const { return has_tiers_; }
+
+ private:
+  /// Those of the state's share: some ids of features without bags, and whole features with bags.
+  void list_features(RunState& state) const {
+    int64_t total = 0, before = 0;
+    for (const Feature& f : features_) total += state.rows->of(f.ids_axis);
+    const int64_t begin = state.share.begin(total), end = state.share.end(total);
     state.features.clear();
     for (const Feature& f : features_) {
+      const int64_t count = state.rows->of(f.ids_axis), from = std::exchange(before, before + count);
+      const bool has_bags = f.bags >= 0;
+      if (has_bags && !(begin <= from && (from < end || state.share.is_last()))) continue;
+      const int64_t first = has_bags ? 0 : std::clamp<int64_t>(begin - from, 0, count);
+      const int64_t last = has_bags ? count : std::clamp<int64_t>(end - from, 0, count);
       host_ops::BagFeature& bag = state.features.emplace_back();
       bag.table = f.table->view;
       bag.hashed = f.table->keyed_rows();
-      bag.ids = state.ids_of(f.ids, f.ids_axis);
-      if (f.bags >= 0) bag.bags = state.segments_of(f.bags);
+      bag.ids = state.ids_of(f.ids, f.ids_axis).subspan(first, last - first);
+      if (has_bags) bag.bags = state.segments_of(f.bags);
       if (f.weights >= 0) {
         const Matrix<float> weights = state.value(f.weights);
-        bag.weights = weights.data;
+        bag.weights = weights.row(first);
         bag.weights_stride = weights.stride;
       }
       bag.pooling = f.pooling;
@@ -52,15 +76,11 @@ class EmbedStep : public Step {
         bag.padding = f.padding;
       else if (f.table->tier)
         bag.padding = -1;
-      bag.y = state.value(f.node);
+      bag.y = has_bags ? state.value(f.node) : state.value(f.node).row_range(first, last - first);
       bag.counters = &state.counters[static_cast<size_t>(f.node)];
     }
-    if (has_tiers_) return run_with_tiers(state);
-    const auto reading = tables_.read();
-    host_ops::embedding_bag(state.features);
   }
 
- private:
   /// Tells stores what was not found; where a table waits for that, looks up again when it has come.
   void run_with_tiers(RunState& state) const {
     int64_t most = 0;
@@ -141,7 +161,9 @@ inline StepPtr bind_look_ups(const std::vector<int>& launch, Binder& model) {
     features.push_back({n, model.tables.find(model.graph.tables[static_cast<size_t>(op.table)].name), op.ids, ids.axis,
                         bags, weights, op.pooling, ids.padding});
   }
-  return std::make_unique<EmbedStep>(std::move(features), model.tables);
+  auto step = std::make_unique<EmbedStep>(std::move(features), model.tables);
+  if (!step->has_tiers()) step->division = Division::shares;
+  return step;
 }
 
 inline StepPtr bind_op(const EmbedOp&, int n, Binder& model) { return bind_look_ups({n}, model); }

@@ -18,9 +18,7 @@ class LinearStep : public Step {
   LinearStep(const LinearOp& op, int node, host_ops::PackedLinear packed, std::vector<InputRef> inputs)
       : op_(op), node_(node), packed_(std::move(packed)), inputs_(std::move(inputs)) {}
 
-  int64_t workspace(const RunState& state) const override {
-    return packed_.workspace_size(state.rows[static_cast<size_t>(state.graph->node(node_).axis)]);
-  }
+  int64_t workspace(const RunState& state) const override { return packed_.workspace_size(state.rows_of(node_)); }
   void run(RunState& state) const override {
     host_ops::LinearInputs extra;
     size_t next = 1;
@@ -49,15 +47,14 @@ class SceneLinearStep : public Step {
   SceneLinearStep(int node, int x, int ids, int ids_axis, int pair, host_ops::PackedLinear packed)
       : node_(node), x_(x), ids_(ids), ids_axis_(ids_axis), pair_(pair), packed_(std::move(packed)) {}
 
-  int64_t workspace(const RunState& state) const override {
-    return packed_.workspace_size(state.rows[static_cast<size_t>(state.graph->node(node_).axis)]);
-  }
+  int64_t workspace(const RunState& state) const override { return packed_.workspace_size(state.rows_of(node_)); }
   void run(RunState& state) const override {
     const Span<const int64_t> scenes = state.ids_of(ids_, ids_axis_);
     const Matrix<const float> x = state.value(x_);
     const Matrix<float> y = state.value(node_);
     LookupCounters& counters = state.counters[static_cast<size_t>(node_)];
-    counters.ids += scenes.size();
+    const bool counts = pair_ < 0 || state.part == 0;  // scenes of outer rows are those of all parts
+    if (counts) counters.ids += scenes.size();
     for (int64_t s = 0; s < scenes.size();) {
       int64_t end = s + 1;
       while (end < scenes.size() && scenes[end] == scenes[s]) ++end;
@@ -67,7 +64,7 @@ class SceneLinearStep : public Step {
         host_ops::linear(packed_, scenes[s], x.row_range(first, last - first), y.row_range(first, last - first), {},
                          state.workspace_span());
       } else {
-        counters.out_of_range += end - s;
+        if (counts) counters.out_of_range += end - s;
         for (int64_t r = first; r < last; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
       }
       s = end;
