@@ -2,6 +2,7 @@
 
 #include "columns.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace warprank::python {
@@ -151,6 +152,26 @@ int64_t Columns::rows_before(int64_t r) const {
   int64_t rows = 0;
   for (int axis = 0; axis < static_cast<int>(offsets_.size()); ++axis) rows += first_row(axis, r);
   return rows;
+}
+
+bool Columns::are_rows() const {
+  const auto is_outermost = [](const auto& input) { return input.axis == 0; };
+  return arrays_.empty() && on_device_.empty() && std::all_of(ids_.begin(), ids_.end(), is_outermost) &&
+         std::all_of(dense_.begin(), dense_.end(), is_outermost);
+}
+
+void Columns::pack(int64_t begin, int64_t end, Batch& batch, Workspace& workspace) const {
+  if (!are_rows()) {
+    for (int64_t r = begin; r < end; ++r) pack(r, batch, workspace);
+    return;
+  }
+  RequestColumns columns;
+  for (const auto& input : ids_)
+    columns.ids.emplace_back(input.slot, Span<const int64_t>(input.values.data() + begin, end - begin));
+  for (const auto& input : dense_)
+    columns.dense.emplace_back(
+        input.slot, Span<const float>(input.values.data() + begin * input.width, (end - begin) * input.width));
+  batch.add_requests(end - begin, columns);
 }
 
 void Columns::pack(int64_t r, Batch& batch, Workspace& workspace) const {

@@ -36,8 +36,8 @@ class Columns {
     std::vector<int64_t> lengths, ids;
     std::vector<float> dense;
   };
-  /// Packs request `r`. Values that are in a card's memory are zeros.
-  void pack(int64_t r, Batch& batch, Workspace& workspace) const;
+  /// Packs the requests [begin, end). Values that are in a card's memory are zeros.
+  void pack(int64_t begin, int64_t end, Batch& batch, Workspace& workspace) const;
 
   bool has_device_values() const { return !on_device_.empty(); }
   /// Calls copy(to, from, bytes) for the values in a card's memory of each request from `begin` on, which a batch has.
@@ -70,6 +70,9 @@ class Columns {
     DeviceArray values;
   };
   DeviceInput device_input(const std::string& name, const DeviceArray& array) const;
+  void pack(int64_t r, Batch& batch, Workspace& workspace) const;
+  /// Whether all that is given are values of the outermost axis, in the host's memory.
+  bool are_rows() const;
 
   template <class Slot, class Array>
   struct Input {

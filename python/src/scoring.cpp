@@ -54,7 +54,7 @@ Pending submit_batch(const Columns& columns, int64_t begin, int64_t end, Worker&
                      std::optional<StreamHandle> stream) {
   worker.batch.clear();
   Columns::Workspace workspace;
-  for (int64_t r = begin; r < end; ++r) columns.pack(r, worker.batch, workspace);
+  columns.pack(begin, end, worker.batch, workspace);
   if (columns.has_device_values()) return submit_with_device_values(columns, begin, worker);
   return worker.context.submit(worker.batch, stream);
 }

@@ -49,17 +49,19 @@ _CUDA, _DEFAULT_STREAM = 2, 1
 
 def is_on_card(array: Any) -> bool:
     """Whether another library has the values in a card's memory, and shares it by DLPack."""
-    return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) == _CUDA
+    return (type(array) is not np.ndarray and hasattr(array, "__dlpack_device__") and
+            int(array.__dlpack_device__()[0]) == _CUDA)
 
 
 class _Wrong(Exception):
     """expected, got"""
 
 
-def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core.Columns:
-    """Raises InvalidArgument with everything that is wrong with them."""
+def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any],
+               inputs: Mapping[str, Input] | None = None) -> _core.Columns:
+    """Raises InvalidArgument with everything that is wrong with them. `inputs`: the plan's, where they are at hand."""
     problems = Problems()
-    inputs = inputs_of(plan)
+    inputs = inputs_of(plan) if inputs is None else inputs
     given: dict[str, tuple[str, np.ndarray]] = {}  # by axis: of what, offsets
     ids: dict[str, np.ndarray] = {}
     dense: dict[str, np.ndarray] = {}
@@ -162,6 +164,8 @@ def _names(data: Any) -> list[str]:
 
 
 def _flatten(column: Any, wanted: Input) -> _Flat:
+    if type(column) is np.ndarray and column.dtype != object:
+        return _flatten_array(column, wanted)
     if isinstance(column, tuple) and len(column) == 2:
         column = Ragged(*column)
     if isinstance(column, Ragged):

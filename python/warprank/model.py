@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _core
-from .columns import columns_of
+from .columns import Input, columns_of, inputs_of
 from .errors import refuse
 from .weights import Path, Weights
 from .whole import write_text
@@ -135,19 +135,20 @@ class Context:
     """Memory to run one batch of a model at a time, on the thread that calls and, with ``threads``, others of its own;
     made by Model.context."""
 
-    def __init__(self, core: _core.Context, plan: Plan):
+    def __init__(self, core: _core.Context, plan: Plan, inputs: Mapping[str, Input]):
         self._core = core
+        self._inputs = inputs
         self.plan = plan
 
     def score(self, data: Any, offsets: Mapping[str, Any] = {}, errors: Literal["raise", "keep"] = "raise") -> Scores:
         """As Model.score, in one batch."""
-        return _scores(self._core.score(columns_of(self.plan, data, offsets)), errors)
+        return _scores(self._core.score(columns_of(self.plan, data, offsets, self._inputs)), errors)
 
     def score_on_device(self, data: Any, offsets: Mapping[str, Any] = {}) -> dict[str, Any]:
         """As score, of a model on a GPU: each output, [rows, width], in the card's memory, for ``torch.from_dlpack`` and
         others that read DLPack. It is complete when this returns, and stays as it is. All requests are within one of the
         plan's capacities."""
-        values, failed = self._core.score_on_device(columns_of(self.plan, data, offsets))
+        values, failed = self._core.score_on_device(columns_of(self.plan, data, offsets, self._inputs))
         _raise(failed)
         return values
 
@@ -172,6 +173,7 @@ class Model:
         if extra not in ("refuse", "ignore"):
             refuse("extra", "one of refuse, ignore", repr(extra))
         self._core = _core.Model(plan, weights._core, tables._core, extra == "ignore", precision)
+        self._inputs = inputs_of(plan)
         self.plan = plan
         self.tables = tables
 
@@ -192,7 +194,7 @@ class Model:
         if threads < 0 or rows_per_batch < 1:
             refuse("Model.score", "threads of 0 or more and rows_per_batch of 1 or more",
                    f"{threads} and {rows_per_batch}")
-        columns = columns_of(self.plan, data, offsets)
+        columns = columns_of(self.plan, data, offsets, self._inputs)
         return _scores(self._core.score(columns, threads or os.cpu_count() or 1, rows_per_batch), errors)
 
     def context(self, keep_intermediates: bool = False, threads: int = 1) -> Context:
@@ -200,7 +202,7 @@ class Model:
 
         threads: of one batch on the host, for the latency of large requests; no more than there are processors
         """
-        return Context(self._core.context(keep_intermediates, threads), self.plan)
+        return Context(self._core.context(keep_intermediates, threads), self.plan, self._inputs)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By feature what ids met in all calls of `score` that have ended: ids, unknown, out_of_range, padding,

@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/batch/detail/alike_blobs.hpp"
 #include "warprank/batch/detail/batch_memory.hpp"
 #include "warprank/batch/detail/batch_state.hpp"
 #include "warprank/batch/detail/blob_conversion.hpp"
 #include "warprank/batch/request.hpp"
+#include "warprank/batch/request_columns.hpp"
 #include "warprank/batch/validate.hpp"
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
@@ -30,6 +32,26 @@ WARPRANK_HOST_INLINE Request Batch::add_blob(Span<const std::byte> blob) {
   status = conversion.run();
   if (!status.ok()) return add_bad(std::move(status));
   return add_valid(conversion.bytes());
+}
+
+WARPRANK_HOST_INLINE int64_t Batch::add_requests(int64_t count, const RequestColumns& columns) {
+  const detail::AlikeBlobs blobs(layout(), count, columns);
+  if (!blobs.status().ok()) return state_->add_alike(count, blobs.status(), 0, 0);
+  if (blobs.are_valid()) {
+    const int64_t begin = state_->append_bytes(count * blobs.bytes(), [&](std::byte* to) { blobs.write(to); });
+    return state_->add_alike(count, {}, begin, blobs.bytes());
+  }
+  Batch one_by_one(state_->shared_layout());
+  for (int64_t r = 0; r < count; ++r) {
+    Request request = one_by_one.add_request();
+    for (const auto& [slot, values] : columns.ids) request.ids(slot, {values[r]});
+    for (const auto& [slot, values] : columns.dense) {
+      const int64_t width = layout().dense(slot).width;
+      request.dense(slot, values.part(r * width, width));
+    }
+    request.finish();
+  }
+  return append(one_by_one);
 }
 
 WARPRANK_HOST_INLINE int64_t Batch::append(Batch& other) {

@@ -29,6 +29,13 @@ class Values {
     set(container.data(), static_cast<size_t>(container.size()));
   }
 
+  /// `count` values from `begin` on.
+  Values part(int64_t begin, int64_t count) const {
+    Values values;
+    values.set(bytes_ + begin * static_cast<int64_t>(sizeof(Value)), static_cast<size_t>(count));
+    return values;
+  }
+
   int64_t size() const { return size_; }
   const std::byte* bytes() const { return bytes_; }
   Value operator[](int64_t i) const {

@@ -27,6 +27,12 @@ namespace warprank { inline namespace v0 { namespace detail {
 /// so and whatever follows is ignored. Memory is kept from one request to the next.
 class Staging {
  public:
+  static void check_slot(const char* what, int index, size_t count) {
+    if (index < 0 || index >= static_cast<int>(count))
+      throw invalid_argument(std::string("slot of ") + what, "an index below " + std::to_string(count),
+                             std::to_string(index));
+  }
+
   /// Begins an empty request. The layout must outlive it.
   WARPRANK_HOST_INLINE void reset(const BatchLayout& layout);
 
@@ -48,6 +54,9 @@ class Staging {
 
   WARPRANK_HOST_INLINE void write(std::byte* blob) const;
 
+  /// Once sealed: where the blob has the values of an input, which is numbered with the ids first; 0: nowhere.
+  int64_t section(int64_t input) const { return inputs_[static_cast<size_t>(input)].section; }
+
  private:
   struct AxisRows {
     int64_t rows = -1;     // as set; -1: unknown
@@ -67,12 +76,6 @@ class Staging {
   struct Range {
     int64_t begin, end;
   };
-
-  static void check_slot(const char* what, int index, size_t count) {
-    if (index < 0 || index >= static_cast<int>(count))
-      throw invalid_argument(std::string("slot of ") + what, "an index below " + std::to_string(count),
-                             std::to_string(index));
-  }
 
   bool fail(StatusCode code, Part part, std::string expected, std::string got) {
     status_ = {code, Problem{"", part.text(), std::move(expected), std::move(got)}.to_string()};

@@ -29,7 +29,10 @@ void convert_each(const std::byte* from, int64_t count, std::byte* to, Convert c
 inline int64_t convert_ids(const std::byte* from, IdsWire from_type, int64_t count, std::byte* to, IdsWire to_type,
                            OutOfRange out_of_range) {
   if (from_type == to_type) {
-    if (count > 0) std::memcpy(to, from, static_cast<size_t>(count * size_of(to_type)));
+    if (count == 1 && to_type == IdsWire::i64)
+      std::memcpy(to, from, sizeof(int64_t));  // requests of one row have few values, each a store
+    else if (count > 0)
+      std::memcpy(to, from, static_cast<size_t>(count * size_of(to_type)));
     return -1;
   }
   if (to_type == IdsWire::i64) {

@@ -29,6 +29,7 @@ struct HostModelData {
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<std::pair<int, int>> pairs;
   std::vector<bool> used_ids;
+  std::vector<int> dense_nodes;   ///< of dense inputs
   std::vector<int> output_pairs;  ///< by output: (its axis, the outermost)
   std::string description;
 };
@@ -182,7 +183,7 @@ class HostContext : public ContextBackend {
     reserve();
     unpack_offsets(batch, scored_, values_, next_row_);
     compose_segments(values_);
-    unpack_inputs(batch, scored_, model_->used_ids, values_);
+    unpack_inputs(batch, scored_, model_->used_ids, model_->dense_nodes, values_, next_row_);
     parts_.forget();
   }
   void run(const Step& step) {

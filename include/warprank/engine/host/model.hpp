@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/engine.hpp"
@@ -18,13 +19,15 @@ class HostModel : public ModelBackend {
   HostModel(const Plan& plan, const Weights& weights, std::shared_ptr<const TableStore> tables,
             const BindOptions& options) {
     detail::check_parameters(plan, weights, options.custom, "custom", options.extra);
-    auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}, {}});
+    auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}, {}, {}});
     Binder binder(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
     data->steps = make_steps(data->plan.storage(), binder);
     for (const OutputInfo& output : plan.graph().outputs)
       data->output_pairs.push_back(binder.pairs.index_of(plan.graph().node(output.node).axis, 0));
     data->pairs = binder.pairs.list();
     data->used_ids = std::move(binder.used_ids);
+    for (size_t n = 0; n < plan.graph().nodes.size(); ++n)
+      if (std::holds_alternative<DenseOp>(plan.graph().nodes[n].op)) data->dense_nodes.push_back(static_cast<int>(n));
     data->description = describe(options.host_precision, binder.precision);
     data_ = std::move(data);
   }

@@ -18,15 +18,10 @@ namespace warprank { inline namespace v0 { namespace host_backend {
 /// Counts the rows of every axis over the requests that are ok; scored[r] becomes the place of request r among them.
 inline void count_rows(const Batch& batch, RunValues& values, std::vector<int64_t>& scored) {
   std::vector<int64_t>& rows = values.rows.count;
-  std::fill(rows.begin(), rows.end(), 0);
+  for (size_t a = 0; a < rows.size(); ++a) rows[a] = batch.num_rows({static_cast<int>(a)});
   scored.clear();
-  for (int64_t r = 0; r < batch.size(); ++r) {
-    const bool ok = batch.status(r).ok();
-    scored.push_back(ok ? rows[0] : -1);
-    if (!ok) continue;
-    const BlobView blob = batch.blob(r);
-    for (size_t a = 0; a < rows.size(); ++a) rows[a] += blob.rows({static_cast<int>(a)});
-  }
+  int64_t place = 0;
+  for (int64_t r = 0; r < batch.size(); ++r) scored.push_back(batch.status(r).ok() ? place++ : -1);
 }
 
 /// offsets[axis]: the rows of every parent row, in the batch's numbering.
@@ -34,6 +29,7 @@ inline void unpack_offsets(const Batch& batch, Span<const int64_t> scored, RunVa
                            std::vector<int64_t>& next_row) {
   const Graph& graph = *values.graph;
   const std::vector<int64_t>& rows = values.rows.count;
+  if (rows.size() == 1) return;
   for (size_t a = 1; a < rows.size(); ++a) {
     int64_t* offsets = values.offsets[a].reserve(rows[static_cast<size_t>(graph.axes[a].parent)] + 1);
     *offsets = 0;
@@ -87,53 +83,49 @@ inline std::vector<bool> dense_apart(const Graph& graph) {
 }
 
 /// Ids and dense values of all requests side by side, of 64 bits and in FP32; defaults where a request did not set an
-/// input. Dense values in FP32 of a single request may stay where they are.
+/// input. Dense values in FP32 of a single request may stay where they are. `dense_nodes`: the nodes of dense inputs.
 inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
-                          RunValues& values) {
+                          Span<const int> dense_nodes, RunValues& values, std::vector<int64_t>& next_row) {
   const Graph& graph = *values.graph;
-  for (size_t i = 0; i < graph.ids.size(); ++i) {
-    if (!used_ids[i]) continue;
-    int64_t* ids = values.ids[i].reserve(values.rows.of(graph.ids[i].axis));
-    for (int64_t r = 0; r < batch.size(); ++r) {
-      if (scored[r] < 0) continue;
-      const BlobView blob = batch.blob(r);
-      const IdsSlot slot{static_cast<int>(i)};
-      const int64_t rows = blob.rows({graph.ids[i].axis});
-      if (blob.has(slot)) {
-        blob.copy_ids(slot, ids);
-      } else {
-        std::fill_n(ids, rows, graph.ids[i].default_id.value_or(0));
-      }
-      ids += rows;
-    }
+  for (size_t i = 0; i < graph.ids.size(); ++i)
+    if (used_ids[i]) values.ids[i].reserve(values.rows.of(graph.ids[i].axis));
+  for (const int n : dense_nodes) {
+    const DenseSlot slot{std::get<DenseOp>(graph.node(n).op).input};
+    const bool stays = batch.size() == 1 && scored[0] == 0 && values.may_stay[static_cast<size_t>(n)] &&
+                       graph.dense[static_cast<size_t>(slot.index)].wire == DenseWire::f32;
+    values.given[static_cast<size_t>(n)] = stays ? batch.blob(0).dense(slot).data() : nullptr;
   }
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const auto* op = std::get_if<DenseOp>(&graph.nodes[n].op);
-    if (op == nullptr) continue;
-    const DenseInfo& info = graph.dense[static_cast<size_t>(op->input)];
-    values.given[n] = nullptr;
-    if (batch.size() == 1 && scored[0] == 0 && values.may_stay[n] && info.wire == DenseWire::f32) {
-      values.given[n] = batch.blob(0).dense({op->input}).data();
-      if (values.given[n] != nullptr) continue;
+
+  std::fill(next_row.begin(), next_row.end(), 0);
+  for (int64_t r = 0; r < batch.size(); ++r) {
+    if (scored[r] < 0) continue;
+    const BlobView blob = batch.blob(r);
+    for (size_t i = 0; i < graph.ids.size(); ++i) {
+      if (!used_ids[i]) continue;
+      const IdsSlot slot{static_cast<int>(i)};
+      int64_t* const ids = values.ids[i].data() + next_row[static_cast<size_t>(graph.ids[i].axis)];
+      if (blob.has(slot))
+        blob.copy_ids(slot, ids);
+      else
+        std::fill_n(ids, blob.rows({graph.ids[i].axis}), graph.ids[i].default_id.value_or(0));
     }
-    const Matrix<float> value = values.value(static_cast<int>(n), values.rows);
-    int64_t row = 0;
-    for (int64_t r = 0; r < batch.size(); ++r) {
-      if (scored[r] < 0) continue;
-      const BlobView blob = batch.blob(r);
-      const int64_t rows = blob.rows({info.axis});
-      const DenseSlot slot{op->input};
+    for (const int n : dense_nodes) {
+      if (values.given[static_cast<size_t>(n)] != nullptr) continue;
+      const DenseSlot slot{std::get<DenseOp>(graph.node(n).op).input};
+      const DenseInfo& info = graph.dense[static_cast<size_t>(slot.index)];
+      const Matrix<float> value = values.value(n, values.rows);
       const bool has_values = blob.has(slot), is_half = has_values && blob.type(slot) == DenseWire::f16;
-      for (int64_t i = 0; i < rows; ++i, ++row) {
-        if (is_half) {
+      int64_t row = next_row[static_cast<size_t>(info.axis)];
+      for (int64_t i = 0; i < blob.rows({info.axis}); ++i, ++row) {
+        if (is_half)
           host_ops::widen(blob.dense_halves(slot).subspan(i * info.width, info.width), value.row(row));
-        } else if (has_values) {
+        else if (has_values)
           blob.copy_dense(slot, i * info.width, info.width, value.row(row));
-        } else {
+        else
           std::fill_n(value.row(row), info.width, info.default_value.value_or(0.0f));
-        }
       }
     }
+    for (size_t a = 0; a < next_row.size(); ++a) next_row[a] += blob.rows({static_cast<int>(a)});
   }
 }
 
