@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import columns_of, source_numbers
+from .cells import COLUMN_SHIFT, columns_of, source_numbers
 from .expressions import at, resolve
 
 if TYPE_CHECKING:
@@ -40,6 +40,29 @@ def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     made: dict[bool, Any] = {}
     return p.sources.add(axis, len(fields) * (len(fields) + 1) // 2, "dots", make, by_column=True)[number]
+
+
+def products_of_pairs(p: Program, terms: np.ndarray) -> np.ndarray | None:
+    """The sums of terms [pairs, dim] that are products of two fields of a row, column by column; None: they are others,
+    of fields that do not lie side by side, or a single one, whose product and sum share launches with others, or of so
+    many fields that most of their dots would be of no use."""
+    most_dots = 4
+    if len(terms) == 1:
+        return None
+    pairs = np.empty((2, *terms.shape), np.int64)
+    for place, cell in np.ndenumerate(terms):
+        source, column = p.sources.of(resolve(p, int(cell)))
+        factors = [at(x, column) for x in source.operands] if source.kind == "mul" else []
+        if len(factors) != 2 or not all(isinstance(x, int) for x in factors):
+            return None
+        pairs[(slice(None), *place)] = [resolve(p, x) for x in factors]
+    if (np.diff(pairs, axis=2) != 1 << COLUMN_SHIFT).any() or (pairs[0] == pairs[1]).any():
+        return None
+    found = {p.sources.axis_of(field) for side in pairs for field in side}
+    count = len(np.unique(pairs.reshape(-1, terms.shape[1]), axis=0))
+    if len(found) != 1 or p.sources.sequence_of(*found) is not None or count * (count - 1) > 2 * most_dots * len(terms):
+        return None
+    return dots(p, *pairs).diagonal()
 
 
 # --- factorisation machines: (sum_f e_f)^2 - sum_f e_f^2

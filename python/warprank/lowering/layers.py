@@ -140,7 +140,10 @@ def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if mixed is None:
             turned = _mixtures(p, b.T, a.T)
             mixed = None if turned is None else turned.T
-        return fields.dots(p, a, b.T) if mixed is None else mixed
+        if mixed is not None:
+            return mixed
+        is_multiple = a.shape[1] == 1 and 1 in (len(a), b.shape[1])
+        return multiple(p, a, b) if is_multiple else fields.dots(p, a, b.T)
     if in_a not in (None, -2) or in_b not in (None, -1):
         raise Unsupported("a sum over events of weights with what they weigh", "another product")
     if in_b == -1:  # a query with each event
@@ -150,6 +153,12 @@ def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return p.sources.with_events(made, -1, b.shape[1])
     made = np.stack([events.scores(p, column, left[0]) for column in right.T])
     return p.sources.with_events(made.T, -2, len(a))
+
+
+def multiple(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[M, N] of a [M, 1] and b [1, N], one of which is a number, as in the cross layers of DCN."""
+    made = elementwise(p, "mul", [a.ravel(), b.ravel()], a.size * b.size, p.sources.axis_of(a, b))
+    return made.reshape(len(a), b.shape[1])
 
 
 def _mixtures(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | None:

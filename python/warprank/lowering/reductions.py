@@ -11,7 +11,7 @@ import numpy as np
 import warprank as wr
 
 from . import cin, events, fields, layers
-from .cells import Unsupported, Value, numbers, row_dimension
+from .cells import COLUMN_SHIFT, Unsupported, Value, numbers, row_dimension
 
 if TYPE_CHECKING:
     from .program import Program
@@ -53,6 +53,8 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
             found = cin.sums(p, rows)
         if found is None and len(rows) == 1:
             found = fields.summed_machine(p, rows[0])
+        if found is None and count > 1:
+            found = fields.products_of_pairs(p, rows)
         if found is None:
             found = weighted_sums(p, rows)
     if found is not None:
@@ -83,10 +85,16 @@ def weighted_sums(p: Program, rows: np.ndarray) -> np.ndarray | None:
     return layers.linear_row(p, events.Layer(inputs, weight))
 
 
+def are_views(rows: np.ndarray) -> bool:
+    """Whether each of not too many is columns of one value that lie side by side."""
+    most = 64
+    return len(rows) <= most and bool((np.diff(rows, axis=1) == 1 << COLUMN_SHIFT).all())
+
+
 def _made(p: Program, rows: np.ndarray, axis: str, kind: str, pooling: str, function: str) -> np.ndarray:
     """[kept] of [kept, reduced]"""
     count = rows.shape[1]
-    if len(rows) <= count:
+    if are_views(rows) or len(rows) <= count and not are_views(rows.T):  # else columns are added
         def reduced(row: np.ndarray) -> wr.Tensor:
             return p.builder.reduce(p.sources.gather(row, axis), pooling)  # type: ignore[arg-type]
         each = [p.sources.add(axis, 1, kind, lambda r=r: reduced(r), data=r[None])  # type: ignore[misc]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""xDeepFM's compressed interaction network and AutoInt's layers, as modules write them: a launch for each layer."""
+"""What modules compute of the fields of a row, as they write it: xDeepFM's compressed interaction network and AutoInt's
+layers, a launch for each, products of pairs, sums, and multiples as in DCN's cross layers."""
 
 import json
 
@@ -52,7 +53,7 @@ def steps(made):
 
 def ops(made, kind):
     nodes = json.loads(wr.compile(made.graph).graph.to_json())["nodes"]
-    return [node["settings"] for node in nodes if node["op"] == kind]
+    return [node.get("settings") for node in nodes if node["op"] == kind]
 
 
 # --- xDeepFM
@@ -312,3 +313,70 @@ def test_a_residual_of_other_fields_is_added():
         def forward(self, x):
             return torch.relu(self.attended(x) + x.flip(1) @ self.rest)
     assert [op["residual"] for op in ops(exported(Part()), "field_attention")] == [False]
+
+
+# --- products of pairs, sums, multiples
+
+
+class Products(nn.Module):
+    """Of all pairs of fields, [B, pairs, DIM], as FFM and PNN write them, and what is made of them."""
+
+    def __init__(self, behind):
+        super().__init__()
+        self.behind = behind
+        self.pairs = [(i, j) for i in range(FIELDS) for j in range(i + 1, FIELDS)]
+
+    def forward(self, x):
+        return self.behind(torch.stack([x[:, i] for i, _ in self.pairs], 1) *
+                           torch.stack([x[:, j] for _, j in self.pairs], 1))
+
+
+def test_sums_of_products_of_pairs_are_dots():
+    made = exported(Products(lambda products: products.sum(-1)))
+    assert len(ops(made, "dot")) == 1 and not ops(made, "reduce")
+    assert len(ops(made, "elementwise")) == 1  # the sigmoid
+
+
+def test_few_pairs_of_many_fields_are_no_dots():
+    made = exported(Products(lambda products: products[:, [0, 7]].sum(-1)))
+    assert len(ops(made, "dot")) == 1  # two pairs of four fields, six dots
+
+    class Halves(nn.Module):
+        def forward(self, x):
+            return (x[:, :5] * x[:, 5:]).sum(-1)
+
+    batch = ids(20, 10)
+    module = OfFields(Halves(), 5)
+    made = check(module, batch)
+    assert not ops(made, "dot")  # five pairs of ten fields, 45 dots
+
+
+def test_sums_over_pairs_read_products_where_they_lie():
+    made = exported(Products(lambda products: products.sum(1)))
+    assert len(ops(made, "concat")) <= 2 and not ops(made, "reduce")
+    made = exported(Products(lambda products: torch.relu(products).sum(2)))
+    assert len(ops(made, "concat")) <= 3 and len(ops(made, "reduce")) == 10
+
+
+class CrossOfOneVector(nn.Module):
+    """x0 (xl w) + b + xl, with products of matrices as deepctr writes it."""
+
+    def __init__(self, turned):
+        super().__init__()
+        self.turned = turned
+        self.w = nn.Parameter(torch.randn(FIELDS * DIM, 1) / 8)
+        self.b = nn.Parameter(torch.randn(FIELDS * DIM, 1))
+
+    def forward(self, x):
+        x0 = xl = x.flatten(1).unsqueeze(2)
+        for _ in range(2):
+            number = torch.tensordot(xl, self.w, dims=([1], [0]))
+            crossed = torch.matmul(number, x0.mT).mT if self.turned else torch.matmul(x0, number)
+            xl = crossed + self.b + xl
+        return xl.squeeze(2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_multiples_are_no_dots(turned):
+    made = exported(CrossOfOneVector(turned))
+    assert not ops(made, "dot") and steps(made) <= 6
