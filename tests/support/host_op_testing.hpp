@@ -88,7 +88,8 @@ class AwkwardMatrix {
 /// Offsets of segments of the given sizes.
 class OwnedSegments {
  public:
-  OwnedSegments(std::initializer_list<int64_t> sizes) {
+  OwnedSegments(std::initializer_list<int64_t> sizes) : OwnedSegments(std::vector<int64_t>(sizes)) {}
+  explicit OwnedSegments(const std::vector<int64_t>& sizes) {
     for (int64_t size : sizes) offsets_.push_back(offsets_.back() + size);
   }
   Segments view() const { return {offsets_.data(), static_cast<int64_t>(offsets_.size()) - 1}; }

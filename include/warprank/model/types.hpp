@@ -70,6 +70,14 @@ enum class HstuGate {
   before_norm  ///< norm(u * y) (MTGR, Han et al. 2025)
 };
 
+/// How a recurrent layer makes a state of the one before, h, from an event's gates r and z and its new values n; a is
+/// the event's share of an attention.
+enum class RecurrentCell {
+  gru,    ///< (1 - z) n + z h (Cho et al. 2014)
+  augru,  ///< (1 - a z) h + a z n (DIEN, Zhou et al. 2019)
+  agru    ///< (1 - a) h + a n, without z (DIEN, too)
+};
+
 /// The pairs of the dot interaction and their order.
 enum class DotOrder {
   lower,        ///< strictly lower triangle, row-major (DLRM)
@@ -131,6 +139,10 @@ constexpr auto names_of(AttentionWeights) {
 constexpr auto names_of(HstuGate) {
   return std::array<std::pair<HstuGate, const char*>, 3>{
       {{HstuGate::beside, "beside"}, {HstuGate::of_norm, "of_norm"}, {HstuGate::before_norm, "before_norm"}}};
+}
+constexpr auto names_of(RecurrentCell) {
+  return std::array<std::pair<RecurrentCell, const char*>, 3>{
+      {{RecurrentCell::gru, "gru"}, {RecurrentCell::augru, "augru"}, {RecurrentCell::agru, "agru"}}};
 }
 constexpr auto names_of(DotOrder) {
   return std::array<std::pair<DotOrder, const char*>, 3>{
