@@ -9,6 +9,7 @@
 #define WARPRANK_KERNELS_OF_FM
 #define WARPRANK_KERNELS_OF_MIX
 #define WARPRANK_KERNELS_OF_MIX_TOKENS
+#define WARPRANK_KERNELS_OF_RECURRENT
 #define WARPRANK_KERNELS_OF_SCENE_ROWS
 #define WARPRANK_KERNELS_OF_SEGMENT_REDUCE
 #include "warprank/device/empty_kernel.hpp"
@@ -24,5 +25,6 @@
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
 #include "warprank/ops/mix_tokens.cuh"
+#include "warprank/ops/recurrent.cuh"
 #include "warprank/ops/scene_rows.cuh"
 #include "warprank/ops/segment_reduce.cuh"

@@ -24,6 +24,7 @@
 #include "warprank/ops/mix.cuh"
 #include "warprank/ops/mix_tokens.cuh"
 #include "warprank/ops/mlp.cuh"
+#include "warprank/ops/recurrent.cuh"
 #include "warprank/ops/row_programs.cuh"
 #include "warprank/ops/scene_rows.cuh"
 #include "warprank/ops/segment_reduce.cuh"
@@ -43,8 +44,8 @@ constexpr bool are_primitives =
              std::is_same_v<void, decltype(std::declval<const Op&>().launch(LaunchMemory{}, device::Stream{}))>));
 static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>,
                              EmbeddingBag, FieldAttention<float16>, FieldLinear<float16>, Fm<float16, float>,
-                             LinearLaunch, Mix<float16, float16>, MixTokens<float16>, MlpLaunch, RowProgramLaunch,
-                             SceneRows, SegmentReduceLaunch>);
+                             LinearLaunch, Mix<float16, float16>, MixTokens<float16>, MlpLaunch, Recurrent<float16>,
+                             RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
 
 TEST(Primitive, NeedsNothingWhereThereIsNothingToCompute) {
   reset({});

@@ -21,6 +21,7 @@
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
 #include "warprank/ops/mix_tokens.cuh"
+#include "warprank/ops/recurrent.cuh"
 #include "warprank/ops/row_programs.cuh"
 #include "warprank/ops/segment_reduce.cuh"
 #if !defined(__CUDACC__)
@@ -146,6 +147,23 @@ TEST(LongestWarps, OfKernelsOfRows) {
                                      memory.matrix<float16>(capacity, 39 * 64), memory.number(10));
     op.launch({memory.take(op.descriptors())});
   });
+  for (const RecurrentCell cell : {RecurrentCell::gru, RecurrentCell::augru})
+    add("recurrent", std::string(name_of_enum(cell)) + " of 36 over 20 events", cell == RecurrentCell::gru ? 3 : 4,
+        [=](Memory& memory) {
+          const std::vector<float> weight(3 * 36 * 36, 0.125f), bias(3 * 36, 0.125f);
+          const auto packed = pack_recurrent({36}, weight, bias);
+          const unsigned char* const weights =
+              memory.take(std::vector<unsigned char>(packed.data(), packed.data() + packed.size()));
+          const bool attends = cell != RecurrentCell::gru;
+          const int64_t* const events = memory.take(std::vector<int64_t>{0, 20});
+          const int64_t* const rows = memory.take(std::vector<int64_t>{0, 10});
+          RecurrentInputs in{memory.matrix<float16>(capacity, 108), events, {1, memory.number(1)}, {}, {}, nullptr};
+          if (attends)
+            in.q = memory.matrix<float16>(capacity, 36), in.k = memory.matrix<float16>(capacity, 36),
+            in.row_offsets = rows;
+          const Recurrent<float16> op({cell, {36}, weights, 1}, in, memory.matrix<float16>(capacity, 36));
+          op.launch({memory.take(op.descriptors())});
+        });
   for (const auto& [num_users, most_users] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;
