@@ -55,6 +55,8 @@ int run() {
                                                                      {"din_attention", language::din_attention},
                                                                      {"target_attention", language::target_attention},
                                                                      {"self_attention", language::self_attention},
+                                                                     {"gru", language::gru},
+                                                                     {"augru", language::augru},
                                                                      {"hstu", language::hstu},
                                                                      {"mix_tokens", language::mix_tokens},
                                                                      {"rank_mixer", language::rank_mixer},

@@ -301,6 +301,37 @@ inline Outputs self_attention(Builder& b) {
   return {{"interest", b.pool(b.self_attention("block", events, {.heads = 4, .hidden = 128}), mean)}};
 }
 
+/// ### gru
+///
+/// The states of a GRU behind all events of a history; `h' = (1 - z) n + z h` as in PyTorch, from 0 on. The product
+/// with the events is a linear layer of all of them, `<name>.input`; the steps are one launch on a GPU, of up to 128
+/// hidden columns.
+///
+/// | here | PyTorch `GRU(batch_first=True)` |
+/// |---|---|
+/// | `<name>.input.weight`, `.input.bias` [3 * hidden, columns], [3 * hidden] | `weight_ih_l0`, `bias_ih_l0` |
+/// | `<name>.hidden.weight`, `.hidden.bias` [3 * hidden, hidden], [3 * hidden] | `weight_hh_l0`, `bias_hh_l0` |
+inline Outputs gru(Builder& b) {
+  auto history = b.axis("history", b.axis("user"), keep_last(50));
+  auto events = b.embed(b.ids("hist_film_id", history), b.table("film", {.dim = 32}));
+  return {{"interest", b.pool(b.gru("interests", events, 36), maximum)}};
+}
+
+/// ### augru
+///
+/// The GRU of DIEN (Zhou et al. 2019) in which an event changes the state the more, the larger its share `a` of an
+/// attention is: of the query to the keys of the history, `softmax(scale * q @ k.T)`. Its update gate `z` is DIEN's
+/// `u`: `h' = (1 - a z) h + a z n`, where in a GRU `z` is what is kept. Without `update_gate` it is DIEN's AGRU, `h' =
+/// (1 - a) h + a n`. Each row of the query has the last state, or 0 if its user has no events. Layers are those of
+/// `gru`.
+inline Outputs augru(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user, keep_last(50));
+  auto film = b.table("film", {.dim = 32});
+  auto states = b.gru("interests", b.embed(b.ids("hist_film_id", history), film), 36);
+  auto query = b.linear("query", b.embed(b.ids("film_id", item), film), 36, {.bias = false});
+  return {{"interest", b.augru("evolution", query, states, states, 36)}};
+}
+
 /// ### hstu
 ///
 /// HSTU's attention has no softmax: an event weighs silu(q k^T / sqrt(d)) / max_length, whatever the others are. So a

@@ -259,6 +259,22 @@ TEST_F(CudaEngine, RefusesMoreFieldsThanAttendToOneAnother) {
   }
 }
 
+TEST_F(CudaEngine, RefusesStatesOfMoreColumnsThanRegistersHold) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto event = b.axis("event", b.axis("user"));
+                               return {{"y", b.gru("layer", b.dense("x", event, 4), 129)}};
+                             }),
+                             {});
+  const Model model =
+      Model::bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+  try {
+    model.context();
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'layer.hidden': recurrent: hidden: expected 1 to 128 columns, got 129"));
+  }
+}
+
 TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
   const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
                                const auto user = b.axis("user"), item = b.axis("item", user);

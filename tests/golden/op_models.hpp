@@ -187,6 +187,16 @@ inline Outputs target_attention(Builder& b) {
       {"widths", b.target_attention("widths", q, b.dense("other_k", event, 5), {.heads = 2, .head_dim = 3, .out = 4})}};
 }
 
+/// The GRUs of DIEN, of which the second follows the shares of items' attention to the states of the first.
+inline Outputs recurrent(Builder& b) {
+  const auto user = b.axis("user");
+  const auto x = b.dense("x", b.axis("event", user), 5), q = b.dense("q", b.axis("item", user), 6);
+  const auto states = b.gru("gru", x, 6);
+  return {{"states", states},
+          {"augru", b.augru("augru", q, states, states, 4)},
+          {"agru", b.augru("agru", q, states, x, 3, {.update_gate = false, .scale = 0})}};
+}
+
 inline Outputs self_attention(Builder& b) {
   const auto x = b.dense("x", b.axis("event", b.axis("session", b.axis("user"))), 6);
   return {

@@ -221,6 +221,30 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("one layer or more, got 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 2, {.layers = 0}); });
   expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 3, {.heads = 1}); });
   expect("columns that divide into heads", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 1); });
+  for (const int64_t hidden : {int64_t{0}, int64_t{1} << 23}) {
+    expect("gru 'a': expected 1 to 5592405 hidden columns, got " + std::to_string(hidden),
+           [&](B b, Axis, Axis, Tensor, Tensor i) { b.gru("a", i, hidden); });
+    expect("augru 'a': expected 1 to 5592405 hidden columns, got " + std::to_string(hidden),
+           [&](B b, Axis, Axis, Tensor, Tensor i) { b.augru("a", i, i, i, hidden); });
+  }
+  expect("events on a nested axis, got 'a.input' [user, 6]",
+         [](B b, Axis, Axis, Tensor u, Tensor) { b.gru("a", u, 2); });
+  const auto expect_of_augru = [&](const std::string& message, int64_t keys, bool is_other_axis,
+                                   const AugruOptions& options) {
+    expect(message, [&](B b, Axis user, Axis, Tensor, Tensor i) {
+      const auto events = b.axis("h", user);
+      const auto k = b.dense("k", is_other_axis ? b.axis("other", user) : events, keys);
+      b.augru("a", i, k, b.dense("x", events, 3), 2, options);
+    });
+  };
+  expect_of_augru("keys and gates on one axis, got 'k' [other, 4] and 'a.input' [h, 6]", 4, true, {});
+  expect_of_augru("queries and keys of one width, got 'i' [item, 4] and 'k' [h, 5]", 5, false, {});
+  expect_of_augru("a finite scale, got inf", 4, false, {.scale = INFINITY});
+  expect("events on an axis of their own", [](B b, Axis, Axis, Tensor, Tensor i) { b.augru("a", i, i, i, 2); });
+  expect("a history nested in an axis that the query lives on or under", [](B b, Axis, Axis item, Tensor u, Tensor) {
+    const auto below = b.dense("below", b.axis("below_item", item), 4);
+    b.augru("a", u, below, below, 2);
+  });
   for (const int64_t groups : {0, 4097})
     expect("1 to 4096 groups", [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = groups}); });
   expect("columns that divide into 5 groups",
@@ -369,6 +393,25 @@ TEST(Builder, MakesALayerOfFieldsOfEachLayerOfAttention) {
   EXPECT_THAT(
       lines_of({.layers = 1, .residual = false}),
       testing::ElementsAre("a.0.query.weight [4, 4]", "a.0.key.weight [4, 4]", "a.0.value.weight [4, 4]", "20"));
+}
+
+TEST(Builder, MakesTheGatesOfRecurrentLayersOfAllEventsTogether) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto user = b.axis("user");
+    const auto x = b.dense("x", b.axis("event", user), 5), q = b.dense("q", b.axis("item", user), 4);
+    const auto states = b.gru("gru", x, 4);
+    return {{"y", b.augru("augru", q, states, x, 3)}, {"states", states}};
+  });
+  Problems problems;
+  std::vector<std::string> lines;
+  for (const Parameter& p : parameters_of(graph, problems)) lines.push_back(p.name + " " + to_string(p.shape));
+  EXPECT_THAT(lines, testing::UnorderedElementsAre("gru.input.weight [12, 5]", "gru.input.bias [12]",
+                                                   "gru.hidden.weight [12, 4]", "gru.hidden.bias [12]",
+                                                   "augru.input.weight [9, 5]", "augru.input.bias [9]",
+                                                   "augru.hidden.weight [9, 3]", "augru.hidden.bias [9]"));
+  EXPECT_EQ(graph.node(graph.outputs[0].node).width, 3);
+  EXPECT_EQ(graph.axis(graph.node(graph.outputs[0].node).axis).name, "item");
+  EXPECT_EQ(graph.axis(graph.node(graph.outputs[1].node).axis).name, "event");
 }
 
 TEST(Builder, NamesParametersAfterTheirLayers) {

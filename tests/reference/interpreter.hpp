@@ -418,6 +418,55 @@ class Interpreter {
     return y;
   }
 
+  /// Columns of U h + c, of which an engine of halves rounds h.
+  Cell recurrent_product(const RecurrentOp& op, const Row& before, size_t row) const {
+    const std::vector<float>& matrix = weight(op.name + ".weight");
+    Sum sum(rounding_, precision_);
+    for (size_t c = 0; c < before.size(); ++c) sum.add(matrix[row * before.size() + c], kept(before[c], precision_));
+    sum.add(exact(weight(op.name + ".bias")[row]));
+    return sum.total();
+  }
+  Row next_state(const RecurrentOp& op, const Row& before, const Row& gates, const Cell& share) const {
+    using Function = ElementwiseFunction;
+    const size_t hidden = before.size();
+    const auto gate = [&](size_t row) {
+      return apply(Function::sigmoid, apply(Function::add, gates[row], recurrent_product(op, before, row)));
+    };
+    Row state;
+    for (size_t c = 0; c < hidden; ++c) {
+      const Cell &g = gates[2 * hidden + c], &h = before[c];
+      const Cell p = apply(Function::mul, gate(c), recurrent_product(op, before, 2 * hidden + c));
+      const Cell n = apply(Function::tanh, apply(Function::add, g, p));
+      // How much of n is taken; the rest of h is kept.
+      Cell taken = share;
+      if (op.cell != RecurrentCell::agru) {
+        const Cell z = gate(hidden + c);
+        taken = op.cell == RecurrentCell::gru ? apply(Function::sub, exact(1), z) : apply(Function::mul, share, z);
+      }
+      const double rest = 1 - taken.value, difference = std::fabs(n.value - h.value);
+      state.push_back(cell(taken.value * n.value + rest * h.value,
+                           taken.value * n.bound + rest * h.bound + taken.bound * difference +
+                               u * taken.bound * (n.bound + h.bound) + 4 * (std::fabs(n.value) + std::fabs(h.value))));
+    }
+    return state;
+  }
+  Row row_of(const RecurrentOp& op, size_t r) const {
+    Row state(width());
+    if (!op.attends()) {
+      for (const size_t t : below(node_->axis, axis(node_->axis)[r].parent))
+        if (t <= r) state = next_state(op, state, input(0, t), exact(1));
+      return state;
+    }
+    const std::vector<size_t> events = events_of(r, input_node(1));
+    const Row& q = input(0, r);
+    const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(q.size()));
+    Row scores;
+    for (const size_t t : events) scores.push_back(score(q, input(1, t), 0, q.size(), scale));
+    const Row shares = normalize(scores, Normalization::softmax);
+    for (size_t e = 0; e < events.size(); ++e) state = next_state(op, state, input(2, events[e]), shares[e]);
+    return state;
+  }
+
   // --- interactions
   // ---------------------------------------------------------------------------------------------------
 

@@ -262,7 +262,7 @@ class RandomModel {
     const bool of_items = pick(3) != 0;
     const Tensor q = on(of_items ? item_ : session_);
     std::vector<Tensor>& list = of_items ? of_item_ : of_session_;
-    switch (pick(5)) {
+    switch (pick(6)) {
       case 0:
         list.push_back(b.din_attention(name("din"), q,
                                        pick(2) == 0 ? any(of_history_) + any(of_history_) : any(of_history_),
@@ -301,6 +301,13 @@ class RandomModel {
                                               .norm_by_part = pick(2) == 0});
         of_history_.push_back(y[y.size() - 2]);
         list.push_back(y.back());
+        return;
+      }
+      case 4: {
+        const Tensor states = b.gru(name("gru"), any(of_history_), dim);
+        of_history_.push_back(states);
+        list.push_back(b.augru(name("augru"), q, any(of_history_), states, dim,
+                               {.update_gate = pick(2) == 0, .scale = pick(2) == 0 ? 0.0f : 0.5f}));
         return;
       }
       default:

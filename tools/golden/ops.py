@@ -498,6 +498,51 @@ def auto_int():
     case.save(model)
 
 
+def recurrent():
+    """nn.GRU over the events of each user, and the GRUs of DIEN (Zhou et al. 2019) in plain loops."""
+    case = Case("recurrent")
+    for scale in (0.25, 1.0, 4.0):
+        for items, events in (([3], [9]), ([2], [1]), ([2], [0]), ([0], [4]), ([1], [2])):
+            request = Request()
+            request.lengths["item"], request.lengths["event"] = items, events
+            request.values["q"], request.values["x"] = case.normal(sum(items), 6, scale), case.normal(sum(events), 5, scale)
+            case.add(request)
+
+    def weights(name, width, hidden):
+        return {"weight_ih_l0": case.weight(f"{name}.input.weight", 3 * hidden, width),
+                "bias_ih_l0": case.weight(f"{name}.input.bias", 3 * hidden),
+                "weight_hh_l0": case.weight(f"{name}.hidden.weight", 3 * hidden, hidden),
+                "bias_hh_l0": case.weight(f"{name}.hidden.bias", 3 * hidden)}
+
+    def gru(name, x, hidden):
+        module = nn.GRU(x.shape[1], hidden, batch_first=True, dtype=torch.float64)
+        module.load_state_dict(weights(name, x.shape[1], hidden))
+        return module(x[None])[0][0] if len(x) else torch.zeros(0, hidden, dtype=torch.float64)
+
+    def attentional(name, q, k, x, hidden, scale, update_gate):
+        w = weights(name, x.shape[1], hidden)
+        shares = torch.softmax(scale * q @ k.T, 1)
+        h = torch.zeros(len(q), hidden, dtype=torch.float64)
+        for t in range(len(x)):
+            of_event = F.linear(x[t], w["weight_ih_l0"], w["bias_ih_l0"]).chunk(3)
+            of_state = F.linear(h, w["weight_hh_l0"], w["bias_hh_l0"]).chunk(3, 1)
+            r = torch.sigmoid(of_event[0] + of_state[0])
+            n = torch.tanh(of_event[2] + r * of_state[2])
+            u = shares[:, t:t + 1]
+            if update_gate:
+                u = u * torch.sigmoid(of_event[1] + of_state[1])
+            h = (1 - u) * h + u * n
+        return h
+
+    def model(request):
+        q, x = request.dense("q"), request.dense("x")
+        states = gru("gru", x, 6)
+        return {"states": states, "augru": attentional("augru", q, states, states, 4, 1.0, True),
+                "agru": attentional("agru", q, states, x, 3, 6 ** -0.5, False)}
+
+    case.save(model)
+
+
 SELF = {  # name -> heads, hidden, activation, norm_first, causal
     "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
     "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
@@ -610,4 +655,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         self_attention, hstu, rank_mixer, cin, auto_int, interactions, experts, keras]
+         recurrent, self_attention, hstu, rank_mixer, cin, auto_int, interactions, experts, keras]

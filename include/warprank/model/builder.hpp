@@ -145,6 +145,10 @@ struct FieldAttentionOptions {
   Activation activation = warprank::relu;  ///< of the result
   float scale = 1;                         ///< of the scores; 0: 1 / sqrt(head_dim)
 };
+struct AugruOptions {
+  bool update_gate = true;  ///< false: DIEN's AGRU
+  float scale = 1;          ///< of the scores; 0: 1 / sqrt(columns of a query)
+};
 struct AutoIntOptions {
   int64_t layers = 3;                      ///< number of layers, one after another
   int64_t heads = 2;                       ///< of each layer, side by side
@@ -278,6 +282,18 @@ class Builder {
   std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence,
                            const HstuOptions& options = {}, SourceLine at = SourceLine::current());
 
+  // --- recurrence ---
+
+  /// [axis of x, hidden]: the states of a GRU over the events of a nested axis; formula at RecurrentOp. A linear layer
+  /// "<name>.input" makes its gates of all events, "<name>.hidden.weight" is [3 * hidden, hidden], as PyTorch's nn.GRU
+  /// has them.
+  Tensor gru(const std::string& name, Tensor x, int64_t hidden, SourceLine at = SourceLine::current());
+  /// [axis of q, hidden]: the last state of a GRU over the events `x` for each row of `q`, in which events have their
+  /// shares of the attention of q to `k`: the AUGRU of DIEN (Zhou et al. 2019); formula at RecurrentOp. q and k have
+  /// one width; the layers are those of `gru`.
+  Tensor augru(const std::string& name, Tensor q, Tensor k, Tensor x, int64_t hidden, AugruOptions options = {},
+               SourceLine at = SourceLine::current());
+
   // --- interactions ---
 
   /// [axis, 1], or [axis, dim] without `reduce`: second-order factorisation machine over fields of `dim` columns, of
@@ -360,6 +376,7 @@ class Builder {
   Tensor append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at, int axis = 0,
                 int64_t width = 0);
   Table add_table(TableInfo table, SourceLine at);
+  Tensor recurrent(const std::string& name, RecurrentOp op, std::vector<Tensor> attention, Tensor x, SourceLine at);
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);
   void check_name(SourceLine at, const char* what, const std::string& name);

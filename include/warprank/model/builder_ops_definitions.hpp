@@ -199,6 +199,27 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
+/// The op behind the linear layer that makes its gates of all events.
+WARPRANK_HOST_INLINE Tensor Builder::recurrent(const std::string& name, RecurrentOp op, std::vector<Tensor> attention,
+                                               Tensor x, SourceLine at) {
+  if (op.hidden < 1 || op.hidden > max_width / 3) {
+    problem(at, name_of_enum(op.cell) + (" '" + name + "'"),
+            "1 to " + std::to_string(max_width / 3) + " hidden columns", std::to_string(op.hidden));
+    return {this};
+  }
+  op.name = name + ".hidden";
+  attention.push_back(linear(name + ".input", x, 3 * op.hidden, {}, at));
+  return append(std::move(op), attention, name, at);
+}
+WARPRANK_HOST_INLINE Tensor Builder::gru(const std::string& name, Tensor x, int64_t hidden, SourceLine at) {
+  return recurrent(name, {{}, RecurrentCell::gru, hidden}, {}, x, at);
+}
+WARPRANK_HOST_INLINE Tensor Builder::augru(const std::string& name, Tensor q, Tensor k, Tensor x, int64_t hidden,
+                                           AugruOptions options, SourceLine at) {
+  const RecurrentCell cell = options.update_gate ? RecurrentCell::augru : RecurrentCell::agru;
+  return recurrent(name, {{}, cell, hidden, options.scale}, {q, k}, x, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::field_attention(std::string name, Tensor x, int64_t dim,
                                                      FieldAttentionOptions options, SourceLine at) {
   const int64_t heads = std::max<int64_t>(options.heads, 1);

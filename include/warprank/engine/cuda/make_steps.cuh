@@ -24,6 +24,7 @@
 #include "warprank/engine/cuda/op/mix.cuh"
 #include "warprank/engine/cuda/op/mix_tokens.cuh"
 #include "warprank/engine/cuda/op/pool.cuh"
+#include "warprank/engine/cuda/op/recurrent.cuh"
 #include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/engine.hpp"
 
@@ -121,6 +122,12 @@ class StepMaker {
       const AttentionSegments segments = attention_segments(graph_, n);
       need_segments(segments.queries);
       need_segments(segments.events);
+    }
+    if (const auto* recurrent = std::get_if<RecurrentOp>(&node(n).op)) {
+      const int events = node(node(n).inputs[static_cast<size_t>(recurrent->gates())]).axis;
+      const int parent = graph_.axis(events).parent;
+      need_segments({events, parent});
+      if (recurrent->attends()) need_segments({axis, parent});
     }
     if (const auto* linear = std::get_if<LinearOp>(&node(n).op); linear != nullptr && linear->scene >= 0)
       need_above(graph_.ids[static_cast<size_t>(linear->scene)].axis);

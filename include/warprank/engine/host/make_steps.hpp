@@ -28,6 +28,7 @@
 #include "warprank/engine/host/op/mix.hpp"
 #include "warprank/engine/host/op/mix_tokens.hpp"
 #include "warprank/engine/host/op/pool.hpp"
+#include "warprank/engine/host/op/recurrent.hpp"
 #include "warprank/engine/host/op/reduce.hpp"
 #include "warprank/engine/host/op/slice.hpp"
 #include "warprank/engine/host/op/softmax.hpp"

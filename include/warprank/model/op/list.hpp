@@ -27,6 +27,7 @@
 #include "warprank/model/op/mix.hpp"
 #include "warprank/model/op/mix_tokens.hpp"
 #include "warprank/model/op/pool.hpp"
+#include "warprank/model/op/recurrent.hpp"
 #include "warprank/model/op/reduce.hpp"
 #include "warprank/model/op/slice.hpp"
 #include "warprank/model/op/softmax.hpp"
@@ -36,7 +37,7 @@ namespace warprank { inline namespace v0 {
 
 using Op = std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp,
                         FieldAttentionOp, FieldLinearOp, FmOp, DotOp, MixOp, MixTokensOp, ElementwiseOp, LayerNormOp,
-                        SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
+                        SoftmaxOp, ReduceOp, PoolOp, RecurrentOp, CustomOp>;
 
 inline const char* kind_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kind; }, op);
