@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu",
-          "xdeepfm", "auto_int", "mtgr", "dlrm_hstu"]
+          "xdeepfm", "auto_int", "dien", "mtgr", "dlrm_hstu"]
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,14 @@ class Model:
     def reduce(self, node, settings):
         return self.ops.reduce(self.input(node, 0), 1, settings["pooling"], keep=True)
 
+    def pool(self, node, settings):
+        """Rows of a nested axis onto its parent."""
+        if settings["pooling"] == "sqrtn":
+            raise NotImplementedError(f"{node['name']}: pooling with sqrtn")
+        events, rows = self.rows[self.node_of(node, 0)["axis"]], self.rows[node["axis"]]
+        x = self.ops.reshape(self.values[node["inputs"][0]], (rows, events // rows, node["width"]))
+        return self.ops.reduce(x, 1, settings["pooling"], keep=False)
+
     def softmax(self, node, settings):
         return self.ops.softmax(self.input(node, 0))
 
@@ -269,6 +277,44 @@ class Model:
             y = ops.add(y, ops.mul(ops.mul(own, one), v))
         y = ops.transpose(ops.reshape(y, (users, heads, num_queries, dim)), (0, 2, 1, 3))
         return ops.reshape(y, (users * num_queries, width))
+
+    def recurrent(self, node, settings):
+        """Step by step, of all rows together."""
+        ops, name, hidden, cell = self.ops, settings["name"], settings["hidden"], settings["cell"]
+        events_axis = self.node_of(node, -1)["axis"]
+        users = self.rows[self.graph["axes"][events_axis]["parent"]]
+        events, attends = self.rows[events_axis] // users, cell != "gru"
+        rows = self.rows[node["axis"]] if attends else users
+        gates = ops.reshape(self.values[node["inputs"][-1]], (users, events * 3 * hidden))
+        w, b = (ops.weight((name, part), lambda part=part: self.weight(f"{name}.{part}")) for part in ("weight", "bias"))
+        if attends:
+            width = self.node_of(node, 0)["width"]
+            q = ops.reshape(self.input(node, 0), (users, rows // users, width))
+            k = ops.reshape(self.values[node["inputs"][1]], (users, events, width))
+            scale = ops.weight((name, "scale"), lambda: np.float32([settings["scale"] or width**-0.5]))
+            shares = ops.softmax(ops.matmul(ops.mul(q, scale), ops.transpose(k, (0, 2, 1))))
+            shares = ops.reshape(shares, (rows, events))
+
+        def of_event(t, gate):
+            x = ops.columns(gates, (3 * t + gate) * hidden, (3 * t + gate + 1) * hidden)
+            x = ops.expand(ops.reshape(x, (users, 1, hidden)), (users, rows // users, hidden))
+            return ops.reshape(x, (rows, hidden))
+
+        h, states = ops.weight((name, "zero"), lambda: np.zeros((rows, hidden), np.float32)), []
+        for t in range(events):
+            products = ops.linear(h, w, b)
+            r, z, p = (ops.columns(products, gate * hidden, (gate + 1) * hidden) for gate in range(3))
+            r = ops.function("sigmoid", ops.add(of_event(t, 0), r), 0)
+            n = ops.function("tanh", ops.add(of_event(t, 2), ops.mul(r, p)), 0)
+            if cell != "agru":
+                z = ops.function("sigmoid", ops.add(of_event(t, 1), z), 0)
+            if cell == "gru":
+                h = ops.add(n, ops.mul(z, ops.sub(h, n)))
+                states.append(h)
+                continue
+            share = ops.columns(shares, t, t + 1)
+            h = ops.add(h, ops.mul(ops.mul(share, z) if cell == "augru" else share, ops.sub(n, h)))
+        return h if attends else ops.reshape(ops.concat(states), (users * events, hidden))
 
     # --- layers ---
 

@@ -12,6 +12,7 @@
 
 #include "auto_int.hpp"
 #include "dcn_v2.hpp"
+#include "dien.hpp"
 #include "dlrm.hpp"
 #include "dlrm_hstu.hpp"
 #include "hstu.hpp"
@@ -28,13 +29,19 @@
 namespace warprank::bench {
 
 inline const std::map<std::string, ModelFunction>& reference_models() {
-  static const std::map<std::string, ModelFunction> models = {
-      {"wide_deep", ::models::wide_deep},   {"dlrm", ::models::dlrm},
-      {"dcn_v2", ::models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
-      {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like},
-      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu},
-      {"xdeepfm", ::models::xdeepfm},       {"auto_int", ::models::auto_int},
-      {"dlrm_hstu", ::models::dlrm_hstu},   {"mtgr", ::models::mtgr}};
+  static const std::map<std::string, ModelFunction> models = {{"wide_deep", ::models::wide_deep},
+                                                              {"dlrm", ::models::dlrm},
+                                                              {"dcn_v2", ::models::dcn_v2},
+                                                              {"din_mmoe", movielens::din_mmoe},
+                                                              {"user_heavy", ::models::user_heavy},
+                                                              {"meituan_like", ::models::meituan_like},
+                                                              {"rank_mixer", ::models::rank_mixer},
+                                                              {"hstu", ::models::hstu},
+                                                              {"xdeepfm", ::models::xdeepfm},
+                                                              {"auto_int", ::models::auto_int},
+                                                              {"dien", ::models::dien},
+                                                              {"dlrm_hstu", ::models::dlrm_hstu},
+                                                              {"mtgr", ::models::mtgr}};
   return models;
 }
 

@@ -17,6 +17,7 @@
 
 #include "../models/auto_int.hpp"
 #include "../models/dcn_v2.hpp"
+#include "../models/dien.hpp"
 #include "../models/dlrm.hpp"
 #include "../models/dlrm_hstu.hpp"
 #include "../models/hstu.hpp"
@@ -33,13 +34,19 @@
 namespace {
 
 int run(int argc, char** argv) {
-  const std::map<std::string, warprank::ModelFunction> models = {
-      {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
-      {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
-      {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like},
-      {"rank_mixer", models::rank_mixer}, {"hstu", models::hstu},
-      {"xdeepfm", models::xdeepfm},       {"auto_int", models::auto_int},
-      {"dlrm_hstu", models::dlrm_hstu},   {"mtgr", models::mtgr}};
+  const std::map<std::string, warprank::ModelFunction> models = {{"wide_deep", models::wide_deep},
+                                                                 {"dlrm", models::dlrm},
+                                                                 {"dcn_v2", models::dcn_v2},
+                                                                 {"din_mmoe", movielens::din_mmoe},
+                                                                 {"user_heavy", models::user_heavy},
+                                                                 {"meituan_like", models::meituan_like},
+                                                                 {"rank_mixer", models::rank_mixer},
+                                                                 {"hstu", models::hstu},
+                                                                 {"xdeepfm", models::xdeepfm},
+                                                                 {"auto_int", models::auto_int},
+                                                                 {"dien", models::dien},
+                                                                 {"dlrm_hstu", models::dlrm_hstu},
+                                                                 {"mtgr", models::mtgr}};
   CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;

@@ -23,6 +23,7 @@
 #include "../../examples/movielens/model.hpp"
 #include "auto_int.hpp"
 #include "dcn_v2.hpp"
+#include "dien.hpp"
 #include "dlrm.hpp"
 #include "dlrm_hstu.hpp"
 #include "hstu.hpp"
@@ -973,6 +974,7 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::dlrm_hstu), Pair(43, 240));
   EXPECT_THAT(launches_of(models::mtgr), Pair(18, 177));
   EXPECT_THAT(launches_of(models::auto_int), Pair(7, 47));
+  EXPECT_THAT(launches_of(models::dien), Pair(8, 21));
 }
 
 /// Of one request of 100 items, 512 actions and 100 events of each history.
@@ -989,6 +991,7 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                                                                      {"rank_mixer", models::rank_mixer},
                                                                      {"xdeepfm", models::xdeepfm},
                                                                      {"auto_int", models::auto_int},
+                                                                     {"dien", models::dien},
                                                                      {"dlrm_hstu", models::dlrm_hstu},
                                                                      {"mtgr", models::mtgr}};
   for (const auto& [name, model] : models) {
