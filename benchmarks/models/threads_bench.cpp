@@ -82,9 +82,10 @@ void threads_against_one(benchmark::State& state, const std::string& name, int64
 }
 
 const bool added = [] {
-  const std::pair<const char*, int64_t> models[] = {
-      {"user_heavy", 500},   {"wide_deep", 100}, {"dlrm", 100},       {"dcn_v2", 100},  {"din_mmoe", 100},
-      {"meituan_like", 200}, {"hstu", 200},      {"rank_mixer", 100}, {"xdeepfm", 100}, {"mtgr", 200}};
+  const std::pair<const char*, int64_t> models[] = {{"user_heavy", 500}, {"wide_deep", 100},  {"dlrm", 100},
+                                                    {"dcn_v2", 100},     {"din_mmoe", 100},   {"meituan_like", 200},
+                                                    {"hstu", 200},       {"rank_mixer", 100}, {"xdeepfm", 100},
+                                                    {"mtgr", 200},       {"dien", 100}};
   for (int threads = 2; threads <= 8 && threads <= static_cast<int>(std::thread::hardware_concurrency()); threads *= 2)
     for (const auto& [name, items] : models)
       benchmark::RegisterBenchmark(

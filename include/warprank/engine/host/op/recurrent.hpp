@@ -32,7 +32,7 @@ inline StepPtr bind_op(const RecurrentOp& op, int n, Binder& model) {
   for (const int input : inputs) refs.push_back({input, -1});
   const int64_t of_states = host_ops::recurrent_workspace(layer, 0);
   const int64_t of_event = host_ops::recurrent_workspace(layer, 1) - of_states;
-  return make_plain_step(
+  StepPtr step = make_plain_step(
       n, std::move(refs),
       [layer = std::move(layer), events, rows, attends = op.attends()](RunState& state, auto in, auto y) {
         host_ops::RecurrentInputs given;
@@ -44,6 +44,8 @@ inline StepPtr bind_op(const RecurrentOp& op, int n, Binder& model) {
       [of_states, of_event, events](const RunState& state) {
         return of_states + of_event * longest_segment(state.segments_of(events));
       });
+  if (op.attends()) step->division = Division::rows;  // of a GRU each history is one chain of steps
+  return step;
 }
 
 }}}  // namespace warprank::v0::host_backend
