@@ -65,6 +65,8 @@ FIGURES = [
     ("All reference models, one thread", "engines", r"host_engines/.*threads:1", "ratio_to_best", "{:.1f}x",
      "the better of the two on its best form, de-duplicated by hand too"),
     ("the same on two threads", "engines", r"host_engines/.*threads:2", "ratio_to_best", "{:.1f}x", "the same"),
+    ("One batch on two threads, models of 0.5 to 265 ms", "models_threads_bench", r".*threads_of_a_batch:2", "threads_ratio",
+     "{:.2f} of the time", "the same batch on one"),
     ("All reference models, one thread, in BF16", "engines", r"host_engines/.*threads:1", "ratio_in_any_precision",
      "{:.1f}x", "the better of the two in the precision that is its fastest"),
     ("On a GPU: wide_deep, 1 request of 100 items", "models_plan_bench_gpu", r"plan/wide_deep/requests:1/",
