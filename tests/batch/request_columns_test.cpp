@@ -119,6 +119,18 @@ TEST(RequestColumns, AllLackAnInputWithoutDefault) {
   got.add_requests(2, columns);
   for (const int64_t id : narrow) expected.add_request().ids(expected.layout().ids("narrow"), {id}).finish();
   expect_same(got, expected);
+
+  // A wrong value comes first, as in a Request.
+  const std::vector<float> halves = {1, std::numeric_limits<float>::infinity()};
+  columns.dense.emplace_back(got.layout().dense("halves"), halves);
+  got.add_requests(2, columns);
+  for (size_t r = 0; r < 2; ++r)
+    expected.add_request()
+        .ids(expected.layout().ids("narrow"), {narrow[r]})
+        .dense(expected.layout().dense("halves"), {halves[r]})
+        .finish();
+  expect_same(got, expected);
+  EXPECT_EQ(got.status(3).code, StatusCode::not_finite);
   EXPECT_THAT(got.status(1).message, testing::HasSubstr("wide"));
 }
 
@@ -134,12 +146,15 @@ TEST(RequestColumns, AreRefusedWhereTheyDoNotFit) {
               testing::AllOf(
                   testing::HasSubstr("ids 'item_id': expected an input of the outermost axis, got one of axis 'item'"),
                   testing::HasSubstr("ids 'wide': expected to be given once, got a second time"),
-                  testing::HasSubstr("dense 'values': expected 6 values, got 3")));
+                  testing::HasSubstr("dense 'values': expected 2 rows of 3, got 3 values")));
   columns = {{{IdsSlot{4}, ids}}, {}};
   EXPECT_THAT(test_support::message_of([&] { batch.add_requests(2, columns); }),
               testing::HasSubstr("slot of ids: expected an index below 4, got 4"));
   EXPECT_THAT(test_support::message_of([&] { batch.add_requests(-1, {}); }),
               testing::HasSubstr("number of requests: expected 0 or more, got -1"));
+  columns = {{}, {{layout.dense("values"), std::vector<float>()}}};
+  EXPECT_THAT(test_support::message_of([&] { batch.add_requests(int64_t{1} << 62, columns); }),
+              testing::HasSubstr("dense 'values': expected 4611686018427387904 rows of 3, got 0 values"));
   EXPECT_EQ(batch.size(), 0);
 }
 

@@ -36,10 +36,9 @@ WARPRANK_HOST_INLINE Request Batch::add_blob(Span<const std::byte> blob) {
 
 WARPRANK_HOST_INLINE int64_t Batch::add_requests(int64_t count, const RequestColumns& columns) {
   const detail::AlikeBlobs blobs(layout(), count, columns);
-  if (!blobs.status().ok()) return state_->add_alike(count, blobs.status(), 0, 0);
   if (blobs.are_valid()) {
     const int64_t begin = state_->append_bytes(count * blobs.bytes(), [&](std::byte* to) { blobs.write(to); });
-    return state_->add_alike(count, {}, begin, blobs.bytes());
+    return state_->add_valid(count, begin, blobs.bytes());
   }
   Batch one_by_one(state_->shared_layout());
   for (int64_t r = 0; r < count; ++r) {

@@ -13,7 +13,7 @@
 namespace warprank { inline namespace v0 {
 
 /// Values of many requests that have no rows but their one row of the outermost axis, by input: request i has the i-th
-/// value, or row, of each. For the duration of one call.
+/// value, or row, of each. Views: their containers outlive the call, which braced lists do not.
 struct RequestColumns {
   std::vector<std::pair<IdsSlot, Values<int64_t>>> ids;    ///< [requests]
   std::vector<std::pair<DenseSlot, Values<float>>> dense;  ///< [requests, width], row-major

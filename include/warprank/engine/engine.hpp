@@ -134,7 +134,8 @@ struct ContextOptions {
   int64_t fetch_bytes = plan::most_fetched_bytes;
   /// On the host, the threads that compute a batch: the calling thread and others of the context, which look for work
   /// during a batch and some 0.1 ms longer, then sleep. No more than there are cores; Context::describe says how many.
-  /// Changes no score. docs/SERVING.md tells when to use more threads and when more contexts.
+  /// Changes no score. docs/SERVING.md tells when to use more threads and when more contexts. Making the context throws
+  /// std::system_error where the system gives no thread.
   int threads = 1;
 };
 

@@ -133,7 +133,9 @@ detail::recurrent::Arguments<Out> Recurrent<Out>::checked(const RecurrentLayer& 
                  text(std::max({in.gates.rows, y.rows, in.parents.capacity})));
   if (in.parents.capacity > 0) detail::check_pointer(what + "event_offsets", in.event_offsets, 8, problems);
   detail::check_pointer(what + "packed", layer.packed, 16, problems);
-  if (!std::isfinite(layer.scale)) problems.add(what + "scale", "a finite number", std::to_string(layer.scale));
+  constexpr float log2_e = 1.44269504f;
+  if (!std::isfinite(layer.scale * log2_e))
+    problems.add(what + "scale", "a number that is finite times log2(e)", std::to_string(layer.scale));
   problems.throw_if_any();
 
   const auto is_aligned = [](const auto& matrix, int64_t width, int64_t elements) {
@@ -154,7 +156,7 @@ detail::recurrent::Arguments<Out> Recurrent<Out>::checked(const RecurrentLayer& 
   made.keys = static_cast<int>(in.q.cols);
   made.tiles = static_cast<int>(layer.shape.tiles());
   made.steps = static_cast<int>(layer.shape.steps());
-  made.factor = layer.scale * 1.44269504f;
+  made.factor = layer.scale * log2_e;
   made.attends = layer.attends();
   made.has_update_gate = layer.cell != RecurrentCell::agru;
   made.gates_are_aligned = is_aligned(in.gates, hidden, 2);

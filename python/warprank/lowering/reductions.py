@@ -93,8 +93,9 @@ def are_views(rows: np.ndarray) -> bool:
 
 def _made(p: Program, rows: np.ndarray, axis: str, kind: str, pooling: str, function: str) -> np.ndarray:
     """[kept] of [kept, reduced]"""
-    count = rows.shape[1]
-    if are_views(rows) or len(rows) <= count and not are_views(rows.T):  # else columns are added
+    count, few = rows.shape[1], 8
+    adds_columns = count == 1 or len(rows) > count or are_views(rows.T) and (len(rows) > 1 or count <= few)
+    if count > 1 and are_views(rows) or not adds_columns:
         def reduced(row: np.ndarray) -> wr.Tensor:
             return p.builder.reduce(p.sources.gather(row, axis), pooling)  # type: ignore[arg-type]
         each = [p.sources.add(axis, 1, kind, lambda r=r: reduced(r), data=r[None])  # type: ignore[misc]

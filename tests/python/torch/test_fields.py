@@ -358,6 +358,16 @@ def test_sums_over_pairs_read_products_where_they_lie():
     assert len(ops(made, "concat")) <= 3 and len(ops(made, "reduce")) == 10
 
 
+def test_sums_of_one_column_are_that_column():
+    made = exported(Column())
+    assert not ops(made, "reduce") and steps(made) <= 2
+
+
+class Column(nn.Module):
+    def forward(self, x):
+        return x[:, :, 2:3].sum(-1)
+
+
 class CrossOfOneVector(nn.Module):
     """x0 (xl w) + b + xl, with products of matrices as deepctr writes it."""
 

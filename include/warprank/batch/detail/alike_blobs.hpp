@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,7 +17,6 @@
 #include "warprank/batch/layout.hpp"
 #include "warprank/batch/request_columns.hpp"
 #include "warprank/core/error.hpp"
-#include "warprank/core/status.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 
@@ -26,8 +26,8 @@ class AlikeBlobs {
   /// The layout outlives it, and the columns do. Throws what Batch::add_requests throws.
   AlikeBlobs(const BatchLayout& layout, int64_t count, const RequestColumns& columns) : count_(count) {
     check(layout, columns);
-    make_pattern(layout, columns);
-    if (!status_.ok()) return;
+    are_valid_ = make_pattern(layout, columns) && count <= std::numeric_limits<int64_t>::max() / bytes();
+    if (!are_valid_) return;
     for (const auto& [slot, values] : columns.ids) {
       const IdsInfo& info = layout.ids(slot);
       add_column(slot.index, values.bytes(), IdsWire::i64, info.wire, 1, [&, &values = values](std::byte* to) {
@@ -45,9 +45,7 @@ class AlikeBlobs {
     }
   }
 
-  /// Of each request, unless a value is wrong.
-  const Status& status() const { return status_; }
-  /// Whether no value is wrong: else requests have statuses of their own.
+  /// Whether no value is wrong and none is missing: else requests have statuses of their own.
   bool are_valid() const { return are_valid_; }
   /// Of one blob.
   int64_t bytes() const { return static_cast<int64_t>(pattern_.size()); }
@@ -73,28 +71,30 @@ class AlikeBlobs {
   void check(const BatchLayout& layout, const RequestColumns& columns) const {
     Problems problems;
     std::set<std::string> given;
-    const auto check_column = [&](const std::string& what, int axis, int64_t expected, int64_t got) {
+    const auto check_column = [&](const std::string& what, int axis, int64_t width, int64_t got) {
       if (!given.insert(what).second) problems.add(what, "to be given once", "a second time");
       if (axis != 0)
         problems.add(what, "an input of the outermost axis", "one of axis '" + layout.axis(AxisSlot{axis}).name + "'");
-      else if (expected != got)
-        problems.add(what, std::to_string(expected) + " values", std::to_string(got));
+      else if (got % width != 0 || got / width != count_)
+        problems.add(what, std::to_string(count_) + " rows of " + std::to_string(width),
+                     std::to_string(got) + " values");
     };
     if (count_ < 0) problems.add("number of requests", "0 or more", std::to_string(count_));
     for (const auto& [slot, values] : columns.ids) {
       Staging::check_slot("ids", slot.index, layout.ids().size());
       const IdsInfo& info = layout.ids(slot);
-      check_column("ids '" + info.name + "'", info.axis, count_, values.size());
+      check_column("ids '" + info.name + "'", info.axis, 1, values.size());
     }
     for (const auto& [slot, values] : columns.dense) {
       Staging::check_slot("dense", slot.index, layout.dense().size());
       const DenseInfo& info = layout.dense(slot);
-      check_column("dense '" + info.name + "'", info.axis, count_ * info.width, values.size());
+      check_column("dense '" + info.name + "'", info.axis, info.width, values.size());
     }
     problems.throw_if_any();
   }
 
-  void make_pattern(const BatchLayout& layout, const RequestColumns& columns) {
+  /// False where an input is missing.
+  bool make_pattern(const BatchLayout& layout, const RequestColumns& columns) {
     Staging staging;
     staging.reset(layout);
     std::vector<float> zeros;
@@ -103,13 +103,12 @@ class AlikeBlobs {
       zeros.assign(static_cast<size_t>(layout.dense(slot).width), 0);
       staging.set_dense(slot, zeros);
     }
-    if (staging.seal()) {
-      pattern_.resize(static_cast<size_t>(staging.bytes()));
-      staging.write(pattern_.data());
-      for (int64_t i = 0; i < static_cast<int64_t>(layout.ids().size() + layout.dense().size()); ++i)
-        sections_.push_back(staging.section(i));
-    }
-    status_ = staging.status();
+    if (!staging.seal()) return false;
+    pattern_.resize(static_cast<size_t>(staging.bytes()));
+    staging.write(pattern_.data());
+    for (int64_t i = 0; i < static_cast<int64_t>(layout.ids().size() + layout.dense().size()); ++i)
+      sections_.push_back(staging.section(i));
+    return true;
   }
 
   template <class Wire, class Convert>
@@ -123,7 +122,6 @@ class AlikeBlobs {
   }
 
   int64_t count_;
-  Status status_;
   bool are_valid_ = true;
   std::vector<std::byte> pattern_;
   std::vector<int64_t> sections_;                  // by input

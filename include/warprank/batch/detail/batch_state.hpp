@@ -46,9 +46,9 @@ class BatchState {
 
   WARPRANK_HOST_INLINE RequestRecord& add_finished(Status status, int64_t begin);
 
-  /// Adds `count` requests with this status, next to one another; where it is ok with blobs of so many bytes that were
-  /// appended at `begin`. Returns the number of the first.
-  WARPRANK_HOST_INLINE int64_t add_alike(int64_t count, const Status& status, int64_t begin, int64_t bytes);
+  /// Adds `count` requests, next to one another, with blobs of so many bytes that were appended at `begin`. Returns the
+  /// number of the first.
+  WARPRANK_HOST_INLINE int64_t add_valid(int64_t count, int64_t begin, int64_t bytes);
 
   /// Adds the requests of another batch, in their order and next to one another, whose blobs were appended at `begin`.
   WARPRANK_HOST_INLINE int64_t add_all(const BatchState& other, int64_t begin);

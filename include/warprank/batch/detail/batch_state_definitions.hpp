@@ -35,13 +35,11 @@ WARPRANK_HOST_INLINE RequestRecord& BatchState::add_finished(Status status, int6
   return record;
 }
 
-WARPRANK_HOST_INLINE int64_t BatchState::add_alike(int64_t count, const Status& status, int64_t begin, int64_t bytes) {
+WARPRANK_HOST_INLINE int64_t BatchState::add_valid(int64_t count, int64_t begin, int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int64_t first = size_;
   for (int64_t r = 0; r < count; ++r) {
-    RequestRecord& record = add_record();
-    record.finished_status = status;
-    if (status.ok()) record.begin = begin + r * bytes;
+    add_record().begin = begin + r * bytes;
   }
   return first;
 }

@@ -172,7 +172,8 @@ class HostContext : public ContextBackend {
     int64_t inputs = 0, workspace = 0, outputs = 0;
     for (const auto* buffers : {&values_.offsets, &values_.segments, &values_.ids})
       for (const auto& buffer : *buffers) inputs += buffer.bytes();
-    for (const RunState& state : states_) workspace += state.workspace.bytes();
+    for (const RunState& state : states_) workspace += state.workspace.bytes() + state.missed_ids.bytes();
+    workspace += parts_.bytes();
     for (const auto& buffer : output_values_) outputs += buffer.bytes();
     return {{"arena", values_.arena.bytes()}, {"inputs", inputs}, {"workspace", workspace}, {"outputs", outputs}};
   }
@@ -205,7 +206,7 @@ class HostContext : public ContextBackend {
     state.workspace.reserve(step.workspace(state));
     step.run(state);
   }
-  /// As many as there are threads, if each then takes longer than to wait for the others.
+  /// As many as there are threads and tiles of rows, if each then takes longer than to wait for the others.
   int num_parts(const Step& step) const {
     if (step.division == Division::none) return 1;
     double seconds = 0;
@@ -214,9 +215,9 @@ class HostContext : public ContextBackend {
       rows = values_.rows.of(values_.graph->node(step.nodes[i]).axis);
       seconds += step.row_seconds[i] * static_cast<double>(rows);
     }
-    if (step.division == Division::rows && rows < 2) return 1;
-    return seconds >= threads_.count * threads_.least_seconds
-               ? threads_.count
+    const int64_t most = step.division == Division::rows ? parts_.most_parts(rows) : threads_.count;
+    return seconds >= static_cast<double>(most) * threads_.least_seconds
+               ? static_cast<int>(most)
                : std::max(1, static_cast<int>(seconds / threads_.least_seconds));
   }
   LookupCounters counters_of(size_t node) const {
@@ -261,7 +262,9 @@ class HostContext : public ContextBackend {
       std::fill_n(segments + 1, values_.rows.of(ancestor), is_limited ? std::min(rows, info.keep_last) : rows);
     }
     for (RunState& state : states_)
-      for (const auto& step : model_->steps) state.workspace.reserve(step->workspace(state));
+      for (const auto& step : model_->steps)
+        if (&state == states_.data() || step->division != Division::none)
+          state.workspace.reserve(step->workspace(state));
   }
 
   void collect_outputs() {

@@ -24,6 +24,11 @@ class Part {
     own_.resize(batch.pairs.size());
     for (size_t i = 0; i < own_.size(); ++i) own_[i].reserve(batch.rows.of(batch.pairs[i].second) + 1);
   }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const GrowingBuffer<int64_t>& segments : own_) sum += segments.bytes();
+    return sum;
+  }
   void cut(const RunValues& batch, int axis, int64_t begin, int64_t end) {
     reserve(batch);
     const Graph& graph = *batch.graph;
@@ -76,6 +81,17 @@ class Parts {
   void reserve(const RunValues& batch) {
     for (OfAxis& axis : axes_)
       for (Part& part : axis.parts) part.reserve(batch);
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const OfAxis& axis : axes_)
+      for (const Part& part : axis.parts) sum += part.bytes();
+    return sum;
+  }
+  /// Of so many rows that none is empty; at least one.
+  int64_t most_parts(int64_t rows) const {
+    const auto parts = static_cast<int64_t>(axes_[0].parts.size());
+    return std::clamp<int64_t>((rows + row_step_ - 1) / row_step_, 1, parts);
   }
   /// The rows have changed.
   void forget() {

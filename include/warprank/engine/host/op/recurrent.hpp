@@ -44,7 +44,7 @@ inline StepPtr bind_op(const RecurrentOp& op, int n, Binder& model) {
       [of_states, of_event, events](const RunState& state) {
         return of_states + of_event * longest_segment(state.segments_of(events));
       });
-  if (op.attends()) step->division = Division::rows;  // of a GRU each history is one chain of steps
+  if (op.attends()) step->division = Division::rows;  // parts of a GRU's events would cut histories
   return step;
 }
 
