@@ -360,7 +360,7 @@ def test_sums_over_pairs_read_products_where_they_lie():
 
 def test_sums_of_one_column_are_that_column():
     made = exported(Column())
-    assert not ops(made, "reduce") and steps(made) <= 2
+    assert not ops(made, "reduce") and steps(made) <= 3
 
 
 class Column(nn.Module):
