@@ -112,13 +112,15 @@ class AlikeBlobs {
   }
 
   template <class Wire, class Convert>
-  void add_column(int64_t input, const std::byte* values, Wire given, Wire wire, int64_t width, Convert&& convert) {
-    if (given != wire) {
-      std::vector<std::byte>& converted = converted_.emplace_back(static_cast<size_t>(count_ * width * size_of(wire)));
-      are_valid_ = convert(converted.data()) < 0 && are_valid_;
-      values = converted.data();
+  void add_column(int64_t input, const std::byte* given, Wire given_as, Wire wire, int64_t width, Convert&& convert) {
+    const int64_t row_bytes = width * size_of(wire), section = sections_[static_cast<size_t>(input)];
+    if (given_as == wire) {
+      columns_.push_back({given, row_bytes, section});
+      return;
     }
-    columns_.push_back({values, width * size_of(wire), sections_[static_cast<size_t>(input)]});
+    std::vector<std::byte>& converted = converted_.emplace_back(static_cast<size_t>(count_ * row_bytes));
+    are_valid_ = convert(converted.data()) < 0 && are_valid_;
+    columns_.push_back({converted.data(), row_bytes, section});
   }
 
   int64_t count_;
