@@ -5,9 +5,7 @@
 // several's over one's; processor_ratio, the same of the processor time of all threads.
 
 #include <benchmark/benchmark.h>
-#include <time.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -28,27 +26,16 @@ class Times {
   template <class Function>
   void sample(Function&& run, int64_t calls) {
     const auto begin = std::chrono::steady_clock::now();
-    const double processor_begin = processor_seconds();
+    const double processor_begin = bench::process_seconds();
     for (int64_t i = 0; i < calls; ++i) run();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
     seconds_.push_back(elapsed.count() / static_cast<double>(calls));
-    processor_seconds_.push_back((processor_seconds() - processor_begin) / static_cast<double>(calls));
+    processor_seconds_.push_back((bench::process_seconds() - processor_begin) / static_cast<double>(calls));
   }
-  double seconds() const { return median(seconds_); }
-  double of_processor() const { return median(processor_seconds_); }
+  double seconds() const { return bench::median(seconds_); }
+  double of_processor() const { return bench::median(processor_seconds_); }
 
  private:
-  static double processor_seconds() {
-    timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-  static double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
-
   std::vector<double> seconds_, processor_seconds_;
 };
 

@@ -87,12 +87,6 @@ std::array<double, num_ways> seconds_of_random_lines(int64_t count, uint64_t& st
           seconds_of([&] { read_random_lines<128>(count, state, second_level); })};
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// The features of requests that are served together.
 struct Call {
   std::vector<std::vector<int64_t>> ids{num_features}, offsets{num_features};
@@ -167,7 +161,7 @@ void embedding_bag(benchmark::State& state) {
   state.counters["ns_per_line"] = per_line * 1e9;
   state.counters["ns_per_random_line"] = per_random_line * 1e9;
   double least = std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& of_way : fractions) least = std::min(least, median(of_way));
+  for (const std::vector<double>& of_way : fractions) least = std::min(least, bench::median(of_way));
   state.counters["random_line_fraction"] = least;
 }
 BENCHMARK(embedding_bag)

@@ -25,12 +25,6 @@ using warprank::RecurrentInputs;
 using warprank::RecurrentShape;
 using warprank::Segments;
 
-std::vector<int64_t> offsets_of(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> offsets = {0};
-  for (const int64_t size : sizes) offsets.push_back(offsets.back() + size);
-  return offsets;
-}
-
 /// A layer and histories for it, on the host, as FP16 numbers; weights are so small that errors do not grow from event
 /// to event.
 struct Case {

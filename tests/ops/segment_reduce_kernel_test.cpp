@@ -36,12 +36,6 @@ const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqr
 /// Around the pieces of 8 rows that a segment is cut into, and the 32 that a block has at a time.
 const std::vector<int64_t> ragged = {0, 1, 7, 0, 8, 9, 2, 127, 128, 129, 257, 3, 0};
 
-std::vector<int64_t> offsets_of(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> offsets = {0};
-  for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
-}
-
 /// A reduction on the host.
 template <class Value>
 struct Case {

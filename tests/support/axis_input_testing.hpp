@@ -17,6 +17,13 @@
 
 namespace kernel_testing {
 
+/// Where segments of these sizes begin, and the end of the last.
+inline std::vector<int64_t> offsets_of(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> offsets = {0};
+  for (const int64_t size : sizes) offsets.push_back(offsets.back() + size);
+  return offsets;
+}
+
 /// A matrix on the host; on an ancestor's axis when it has offsets.
 struct AxisValues {
   std::vector<float> values;

@@ -337,7 +337,7 @@ def test_sums_of_products_of_pairs_are_dots():
     assert len(ops(made, "elementwise")) == 1  # the sigmoid
 
 
-def test_few_pairs_of_many_fields_are_no_dots():
+def test_pairs_are_dots_where_most_dots_of_their_fields_are_wanted():
     made = exported(Products(lambda products: products[:, [0, 7]].sum(-1)))
     assert len(ops(made, "dot")) == 1  # two pairs of four fields, six dots
 

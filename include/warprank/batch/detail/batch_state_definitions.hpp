@@ -38,9 +38,7 @@ WARPRANK_HOST_INLINE RequestRecord& BatchState::add_finished(Status status, int6
 WARPRANK_HOST_INLINE int64_t BatchState::add_valid(int64_t count, int64_t begin, int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int64_t first = size_;
-  for (int64_t r = 0; r < count; ++r) {
-    add_record().begin = begin + r * bytes;
-  }
+  for (int64_t r = 0; r < count; ++r) add_record().begin = begin + r * bytes;
   return first;
 }
 

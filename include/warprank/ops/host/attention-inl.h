@@ -60,15 +60,6 @@ inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
   }
 }
 
-inline float dot_product(const float* a, const float* b, int64_t dim) {
-  const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = dim / lanes * lanes;
-  const size_t rest = static_cast<size_t>(dim - whole);
-  auto sums = hn::Mul(load_first(d, a + whole, rest), load_first(d, b + whole, rest));
-  for (int64_t c = 0; c < whole; c += lanes) sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
-  return hn::GetLane(hn::SumOfLanes(d, sums));
-}
-
 /// y[r] += w_r own.v[r], w the weight of row r's own key.
 inline void add_own_values(Span<const float> weights, Matrix<const float> own_v, Matrix<float> y) {
   for (int64_t r = 0; r < y.rows; ++r)

@@ -30,16 +30,7 @@ inline void recurrent_step(RecurrentCell cell, const float* gates, const float* 
 
 /// shares [T] = softmax of scale <q, k_t>. k [T, K], T > 0.
 inline void recurrent_shares(const float* q, Matrix<const float> k, float scale, float* shares) {
-  const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t t = 0; t < k.rows; ++t) {
-    auto sum = hn::Zero(d);
-    for (int64_t c = 0; c < k.cols; c += lanes) {
-      const size_t count = static_cast<size_t>(std::min(lanes, k.cols - c));
-      sum = hn::MulAdd(load_first(d, q + c, count), load_first(d, k.row(t) + c, count), sum);
-    }
-    shares[t] = hn::GetLane(hn::SumOfLanes(d, sum));
-  }
+  for (int64_t t = 0; t < k.rows; ++t) shares[t] = dot_product(q, k.row(t), k.cols);
   finite_softmax(scale, shares, k.rows);
 }
 

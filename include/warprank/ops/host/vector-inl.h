@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Loads and stores of vectors that may be the last, incomplete one of a row; extremes with one meaning on all targets.
+// Loads and stores of vectors that may be the last, incomplete one of a row; extremes with one meaning on all targets;
+// the product of two rows.
 
 HWY_BEFORE_NAMESPACE();
 namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
@@ -44,6 +45,16 @@ HWY_INLINE V max_or_nan(D, V a, V b) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V min_or_nan(D, V a, V b) {
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b);
+}
+
+/// <a, b> of `dim` columns, in as many chains as a vector has lanes.
+inline float dot_product(const float* a, const float* b, int64_t dim) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = dim / lanes * lanes;
+  const size_t rest = static_cast<size_t>(dim - whole);
+  auto sums = hn::Mul(load_first(d, a + whole, rest), load_first(d, b + whole, rest));
+  for (int64_t c = 0; c < whole; c += lanes) sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
+  return hn::GetLane(hn::SumOfLanes(d, sums));
 }
 
 }}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE

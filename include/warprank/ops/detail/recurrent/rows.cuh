@@ -12,6 +12,7 @@
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/recurrent/arguments.cuh"
 
@@ -26,16 +27,6 @@ struct Rows {
   float top[rows_of_block];      ///< the largest score, times log2(e)
   float inverse[rows_of_block];  ///< of the sum of exponentials
 };
-
-/// Of rows `offsets` of `parents` parents the one that `row` is below; row < offsets[parents].
-WARPRANK_DEVICE int64_t parent_of(const int64_t* offsets, int64_t parents, int64_t row) {
-  int64_t low = 0, high = parents;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (device::load(offsets + middle) <= row ? low : high) = middle;
-  }
-  return low;
-}
 
 /// How many rows there are.
 template <bool Attends, class Out>
@@ -54,7 +45,7 @@ WARPRANK_DEVICE void find_events(const Arguments<Out>& arguments, int64_t row, i
     int64_t parent = row;
     if constexpr (Attends) {
       const int64_t parents = device::true_count(arguments.num_parents, arguments.max_parents);
-      parent = parent_of(arguments.row_offsets, parents, row);
+      parent = device::last_not_above(arguments.row_offsets, parents, row);
     }
     first = device::load(arguments.event_offsets + parent);
     count = device::load(arguments.event_offsets + parent + 1) - first;
