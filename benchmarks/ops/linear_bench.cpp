@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Multilayer perceptrons against the machine's FMA peak, layers in BF16 against FP32, and the cost of a bias per
-// request, on one thread.
+// Multilayer perceptrons against the machine's FMA peak, layers in BF16 and with weights in INT8 against FP32, and the
+// cost of a bias per request, on one thread.
 
 #include <cstdint>
 #include <random>
@@ -89,28 +89,39 @@ void row_bias(benchmark::State& state) {
   state.counters["min_us"] = time.value() * 1e6;
 }
 
-/// A layer in BF16, the rounding of its rows included, and the same in FP32, in turns.
-void bf16(benchmark::State& state, int64_t in, int64_t out) {
+/// A layer and the same in FP32, in turns.
+void against_fp32(benchmark::State& state, int64_t in, int64_t out, host_ops::Precision precision,
+                  host_ops::WeightStorage storage, const char* speedup) {
   const int64_t rows = state.range(0);
   const auto weight = random_values(in * out, 1), bias = random_values(out, 2), x = random_values(rows * in, 3);
   const Activation activation = relu;
   const host_ops::PackedLinear fp32_layer(weight, bias, in, out, 1, {activation, {}, {}, {}});
-  const host_ops::PackedLinear bf16_layer(weight, bias, in, out, 1, {activation, {}, {}, {}},
-                                          host_ops::Precision::bf16);
+  const host_ops::PackedLinear layer(weight, bias, in, out, 1, {activation, {}, {}, {}}, precision, storage);
   std::vector<float> y(static_cast<size_t>(rows * out));
-  std::vector<float> workspace(static_cast<size_t>(bf16_layer.workspace_size(rows)));
+  std::vector<float> workspace(static_cast<size_t>(layer.workspace_size(rows)));
   const auto run_fp32 = [&] { host_ops::linear(fp32_layer, {x.data(), rows, in}, {y.data(), rows, out}); };
-  const auto run = [&] { host_ops::linear(bf16_layer, {x.data(), rows, in}, {y.data(), rows, out}, {}, workspace); };
+  const auto run = [&] { host_ops::linear(layer, {x.data(), rows, in}, {y.data(), rows, out}, {}, workspace); };
   const int64_t calls = bench::calls_for(sample_seconds, run);
   bench::Minimum time, fp32_time;
   for (auto _ : state) {
     fp32_time.sample(run_fp32, calls);
     state.SetIterationTime(time.sample(run, calls) / static_cast<double>(calls));
   }
-  state.counters["bf16_speedup"] = fp32_time.value() / time.value();
+  state.counters[speedup] = fp32_time.value() / time.value();
+  state.counters["bytes_ratio"] = static_cast<double>(layer.bytes()) / static_cast<double>(fp32_layer.bytes());
   state.counters["gflops"] = 2e-9 * static_cast<double>(rows * in * out) / time.value();
   state.counters["min_us"] = time.value() * 1e6;
-  state.SetLabel(bf16_layer.precision() == host_ops::Precision::bf16 ? "bf16" : "fp32: no AVX512_BF16");
+  state.SetLabel(layer.precision() == host_ops::Precision::bf16 ? "bf16" : "fp32");
+}
+
+/// The rounding of rows included; in FP32 where there is no AVX512_BF16.
+void bf16(benchmark::State& state, int64_t in, int64_t out) {
+  against_fp32(state, in, out, host_ops::Precision::bf16, host_ops::WeightStorage::as_multiplied, "bf16_speedup");
+}
+
+/// The widening of weights included; products are FP32.
+void int8_weights(benchmark::State& state, int64_t in, int64_t out) {
+  against_fp32(state, in, out, host_ops::Precision::fp32, host_ops::WeightStorage::int8, "int8_speedup");
 }
 
 void rows_of_a_request(benchmark::internal::Benchmark* b) {
@@ -124,6 +135,8 @@ BENCHMARK_CAPTURE(bf16, 608_256, 608, 256)->Apply(rows_of_a_request);
 BENCHMARK_CAPTURE(bf16, 256_256, 256, 256)->Apply(rows_of_a_request);
 BENCHMARK_CAPTURE(bf16, 1024_1024, 1024, 1024)->Apply(rows_of_a_request);
 BENCHMARK_CAPTURE(bf16, 3456_512, 3456, 512)->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(int8_weights, 256_256, 256, 256)->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(int8_weights, 2048_2048, 2048, 2048)->Apply(rows_of_a_request);
 BENCHMARK(row_bias)
     ->ArgNames({"requests", "items"})
     ->ArgsProduct({{1, 5, 50}, {100}})

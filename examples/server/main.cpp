@@ -94,7 +94,7 @@ int run(int argc, char** argv) {
   UserOptions users;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
   app.add_option("--precision", precision_name, "Of products on the host: docs/SERVING.md")
-      ->check(CLI::IsMember({"fp32", "bf16", "automatic"}))
+      ->check(CLI::IsMember({"fp32", "bf16", "int8_weights", "automatic"}))
       ->capture_default_str();
   auto* folder = app.add_option("--model", whole, "Folder with graph.json, dense.safetensors and tables.safetensors")
                      ->check(CLI::ExistingDirectory);

@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_precision(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--precision", choices=("fp32", "bf16", "automatic"), default="fp32",
+    parser.add_argument("--precision", choices=("fp32", "bf16", "int8_weights", "automatic"), default="fp32",
                         help="of products on the host; automatic: the faster one")
 
 

@@ -19,7 +19,7 @@ from .whole import write_text
 
 Outputs = Mapping[str, _core.Tensor]
 ModelFunction = Callable[[_core.Builder], Outputs]
-Precision = Literal["fp32", "bf16", "automatic"]
+Precision = Literal["fp32", "bf16", "int8_weights", "automatic"]
 
 
 def build(model: ModelFunction) -> _core.Graph:
@@ -223,7 +223,8 @@ def bind(plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", 
     """Packs the dense weights for the device that the tables are on.
 
     precision: of products on the host, in layers, attention and dots. "bf16" rounds both values to BF16, where the
-        processor has AVX512_BF16; "automatic" is the faster one. A GPU ignores it.
+        processor has AVX512_BF16; "automatic" is the faster one; "int8_weights" multiplies as that and keeps weights of
+        layers in INT8. A GPU ignores it.
 
     Raises every tensor that is missing, mis-shaped or not asked for; with ``extra="ignore"`` the last are left out.
     """

@@ -62,6 +62,9 @@ TEST(HostPrecision, IsSaidByTheModelWithTheReason) {
     EXPECT_EQ(
         m.bind(HostPrecision::automatic).describe(),
         set + (has ? "bf16, automatically: there is AVX512_BF16\n" : "fp32, automatically: there is no AVX512_BF16\n"));
+    EXPECT_EQ(m.bind(HostPrecision::int8_weights).describe(),
+              set + (has ? "bf16, weights int8, as asked for: there is AVX512_BF16\n"
+                         : "fp32, weights int8, as asked for: there is no AVX512_BF16\n"));
   });
 }
 
@@ -90,6 +93,17 @@ TEST(HostPrecision, NamesWeightsThatBf16CannotHold) {
   EXPECT_EQ(test_support::message_of([&] { m.bind(HostPrecision::bf16, max_bfloat16); }), "");
 }
 
+TEST(HostPrecision, KeepsWeightsInInt8) {
+  const NineOutputs m;
+  const float scale = 1.0f / 3 / 127, rounded = 127 * scale;
+  test_support::for_each_target([&] {
+    const float expected = host_ops::has_bf16_products() ? to_float(to_bfloat16(rounded)) : rounded;
+    EXPECT_EQ(NineOutputs::score(m.bind(HostPrecision::int8_weights)), 3 * expected);
+  });
+  EXPECT_EQ(test_support::message_of([&] { m.bind(HostPrecision::int8_weights, INFINITY); }),
+            "weight 'wide.weight', element 0: expected a finite number, got inf");
+}
+
 TEST(HostPrecision, IsComparedWithFp32NodeByNode) {
   const Plan plan = compile(NineOutputs::describe);
   const Weights weights = Weights::from_tensors({{"wide.weight", make_tensor({9, 3}, std::vector<float>(27, 1.01f))}});
@@ -108,10 +122,11 @@ TEST(HostPrecision, IsComparedWithFp32NodeByNode) {
 }
 
 TEST(HostPrecision, HasNames) {
-  for (const HostPrecision precision : {HostPrecision::fp32, HostPrecision::bf16, HostPrecision::automatic})
+  for (const HostPrecision precision :
+       {HostPrecision::fp32, HostPrecision::bf16, HostPrecision::int8_weights, HostPrecision::automatic})
     EXPECT_EQ(host_precision_of(name_of_enum(precision), "--precision"), precision);
   EXPECT_EQ(test_support::message_of([] { host_precision_of("fp16", "--precision"); }),
-            "--precision: expected fp32, bf16 or automatic, got 'fp16'");
+            "--precision: expected fp32, bf16, int8_weights or automatic, got 'fp16'");
 }
 
 /// Whatever is planned, scores are off by what rounding weights and their factors to BF16, by 2^-8 of each, can do.

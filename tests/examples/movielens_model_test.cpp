@@ -13,6 +13,7 @@
 #include "../../examples/movielens/evaluation.hpp"
 #include "../../examples/movielens/generated.hpp"
 #include "../../examples/movielens/ranker.hpp"
+#include "warprank/ops/host/products.hpp"
 
 namespace {
 
@@ -117,7 +118,7 @@ TEST(MovielensModel, ScoresAsPyTorchDoes) {
   EXPECT_NEAR(evaluation.auc_loved(), golden.at("auc").at("ctcvr").get<double>(), 5e-7);
 }
 
-TEST(MovielensModel, RanksInBf16AsInFp32ToFourDigitsOfAuc) {
+TEST(MovielensModel, RanksInLessPrecisionAsInFp32) {
   const char* const folder = std::getenv("WARPRANK_DATA");
   if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "WARPRANK_DATA is not set";
   const Data data = movielens::load(folder);
@@ -127,12 +128,17 @@ TEST(MovielensModel, RanksInBf16AsInFp32ToFourDigitsOfAuc) {
                   {.host_precision = precision});
     return movielens::evaluate(data, features, ranker, [](int64_t) {});
   };
-  const movielens::Evaluation in_fp32 = evaluation_in(warprank::HostPrecision::fp32),
-                              in_bf16 = evaluation_in(warprank::HostPrecision::bf16);
-  RecordProperty("auc_liked", std::to_string(in_bf16.auc_liked()) + ", FP32 " + std::to_string(in_fp32.auc_liked()));
-  RecordProperty("auc_loved", std::to_string(in_bf16.auc_loved()) + ", FP32 " + std::to_string(in_fp32.auc_loved()));
-  EXPECT_NEAR(in_bf16.auc_liked(), in_fp32.auc_liked(), 5e-5);
-  EXPECT_NEAR(in_bf16.auc_loved(), in_fp32.auc_loved(), 5e-5);
+  const movielens::Evaluation in_fp32 = evaluation_in(warprank::HostPrecision::fp32);
+  const auto check = [&](warprank::HostPrecision precision, double largest) {
+    const movielens::Evaluation evaluation = evaluation_in(precision);
+    const std::string name = warprank::name_of_enum(precision);
+    RecordProperty(name + "_auc_liked", std::to_string(evaluation.auc_liked()));
+    RecordProperty(name + "_auc_loved", std::to_string(evaluation.auc_loved()));
+    EXPECT_NEAR(evaluation.auc_liked(), in_fp32.auc_liked(), largest) << name;
+    EXPECT_NEAR(evaluation.auc_loved(), in_fp32.auc_loved(), largest) << name;
+  };
+  if (warprank::host_ops::has_bf16_products()) check(warprank::HostPrecision::bf16, 5e-5);
+  check(warprank::HostPrecision::int8_weights, 1e-4);
 }
 
 }  // namespace

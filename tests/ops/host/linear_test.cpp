@@ -20,6 +20,7 @@
 namespace warprank { namespace {
 
 using host_ops::Precision;
+using host_ops::WeightStorage;
 using test::GuardedMatrix;
 using test_support::infinity;
 using test_support::u;
@@ -36,6 +37,7 @@ struct Extras {
   bool residual_first = false;
   float scale = 1;  ///< of x
   Precision precision = Precision::fp32;
+  WeightStorage storage = WeightStorage::as_multiplied;
 };
 
 std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale = 1) {
@@ -48,7 +50,7 @@ std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale
 /// One random layer and its inputs, for the oracle and for the op; the op's lie between guards.
 struct Case {
   Case(int64_t rows, int64_t in, int64_t out, int64_t groups, const Extras& extras)
-      : rows(rows), width(groups * out), precision(extras.precision) {
+      : rows(rows), width(groups * out), precision(extras.precision), storage(extras.storage) {
     std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31 + groups));
     layer.in = in, layer.out = out, layer.groups = groups;
     layer.activation = extras.activation;
@@ -76,7 +78,7 @@ struct Case {
   host_ops::PackedLinear pack() const {
     return {layer.weight, layer.bias,   layer.in,
             layer.out,    layer.groups, {layer.activation, layer.alpha, layer.scale, layer.shift},
-            precision};
+            precision,    storage};
   }
 
   /// y, and whether nothing around it was written.
@@ -131,6 +133,7 @@ struct Case {
 
   int64_t rows, width;
   Precision precision;
+  WeightStorage storage;
   reference::Linear layer;
   reference::LinearInputs inputs;
 };
@@ -476,6 +479,142 @@ TEST(Linear, KeepsToTheKernelsItWasPackedFor) {
     std::vector<float> y(5 * 40);
     host_ops::linear(layer, {c.inputs.x.data(), 5, 30}, {y.data(), 5, 40});
     for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], expected.value[i], u * expected.bound[i]);
+  }
+}
+
+/// A layer whose weights are kept in INT8, and the same layer with weights that were rounded before.
+struct InInt8 {
+  InInt8(int64_t rows, int64_t in, int64_t out, int64_t groups, Extras extras)
+      : plain(rows, in, out, groups, extras), kept(plain), rounded(plain) {
+    kept.storage = WeightStorage::int8;
+    for (size_t o = 0; o < static_cast<size_t>(groups * out); ++o) {
+      float* const weight = rounded.layer.weight.data() + o * static_cast<size_t>(in);
+      float largest = 0;
+      for (int64_t k = 0; k < in; ++k) largest = std::max(largest, std::abs(weight[k]));
+      const float scale = largest / 127;
+      for (int64_t k = 0; k < in; ++k) {
+        const float nearest = std::rint(weight[k] / scale) * scale;
+        EXPECT_LE(std::abs(nearest - weight[k]), (0.5f + 0x1p-16f) * scale);
+        weight[k] = nearest;
+      }
+    }
+  }
+  void check() const {
+    test_support::for_each_target([&] {
+      EXPECT_EQ(kept.pack().storage(), WeightStorage::int8);
+      ASSERT_EQ(kept.run(), rounded.run())
+          << plain.rows << " x " << plain.layer.in << " -> " << plain.layer.groups << " x " << plain.layer.out;
+    });
+  }
+
+  Case plain, kept, rounded;
+};
+
+TEST(LinearWithInt8Weights, HasTheBitsOfRoundedWeightsForEveryShape) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16})
+    for (const int64_t groups : {1, 3})
+      for (const int64_t out : {9, 15, 16, 17, 63, 64, 65, 80, 130})
+        for (const int64_t in : {1, 2, 3, 31, 32, 33, 100})
+          for (const int64_t rows : {0, 1, 3, 7, 23}) {
+            Extras extras;
+            extras.precision = precision;
+            InInt8(rows, in, out, groups, extras).check();
+          }
+}
+
+TEST(LinearWithInt8Weights, HasTheBitsOfRoundedWeightsWhereDepthAndRowsAreCutIntoParts) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16})
+    for (const int64_t in : {1025, 4100})
+      for (const int64_t rows : {5, 140}) {
+        Extras extras;
+        extras.precision = precision;
+        extras.activation = silu;
+        extras.segment_sizes = Sizes{rows - 3, 0, 3};
+        extras.multiply = rows == 5;
+        InInt8(rows, in, 70, 1, extras).check();
+      }
+}
+
+TEST(LinearWithInt8Weights, GivesARowTheSameBitsWhateverItsNeighbours) {
+  Extras extras;
+  extras.storage = WeightStorage::int8;
+  const Case c(140, 1500, 70, 1, extras);
+  test_support::for_each_target([&] {
+    const std::vector<float> together = c.run();
+    const host_ops::PackedLinear packed = c.pack();
+    std::vector<float> workspace(static_cast<size_t>(packed.workspace_size(1))), alone(70);
+    for (const int64_t r : {0, 1, 77, 139}) {
+      host_ops::linear(packed, {c.inputs.x.data() + r * 1500, 1, 1500}, {alone.data(), 1, 70}, {}, workspace);
+      for (size_t o = 0; o < 70; ++o) ASSERT_EQ(alone[o], together[static_cast<size_t>(r) * 70 + o]) << "row " << r;
+    }
+  });
+}
+
+TEST(LinearWithInt8Weights, IsOffByHalfAScaleOfEachWeight) {
+  Extras extras;
+  extras.storage = WeightStorage::int8;
+  const Case c(20, 300, 64, 1, extras);
+  const reference::Bounded exact = reference::linear(c.layer, c.rows, c.inputs);
+  const std::vector<float> y = c.run();
+  double largest = 0;
+  for (size_t r = 0; r < 20; ++r)
+    for (size_t o = 0; o < 64; ++o) {
+      double scale = 0, size = 0;
+      for (size_t k = 0; k < 300; ++k) {
+        scale = std::max(scale, std::abs(double{c.layer.weight[o * 300 + k]}) / 127);
+        size += std::abs(c.inputs.x[r * 300 + k]);
+      }
+      const size_t i = r * 64 + o;
+      const double error = std::abs(y[i] - exact.value[i]);
+      ASSERT_LE(error, (0.5 + 0x1p-16) * scale * size + 2 * u * exact.bound[i]);
+      largest = std::max(largest, error);
+    }
+  EXPECT_GT(largest, 0.01) << "were they rounded?";
+}
+
+TEST(LinearWithInt8Weights, TakesAQuarterOfTheBytes) {
+  test_support::for_each_target([] {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      Extras extras;
+      extras.precision = precision;
+      const InInt8 layers(1, 512, 512, 1, extras);
+      const int64_t of_weight = layers.plain.pack().precision() == Precision::bf16 ? 2 : 4;
+      EXPECT_EQ(layers.plain.pack().bytes() - layers.kept.pack().bytes(), 512 * 512 * (of_weight - 1) - 512 * 4);
+    }
+  });
+}
+
+TEST(LinearWithInt8Weights, KeepsLayersOfFewOutputsInFp32) {
+  Extras extras;
+  const Case in_fp32(7, 40, 8, 1, extras);
+  extras.storage = WeightStorage::int8;
+  const Case c(7, 40, 8, 1, extras);
+  EXPECT_EQ(c.pack().storage(), WeightStorage::as_multiplied);
+  EXPECT_EQ(c.run(), in_fp32.run());
+}
+
+TEST(LinearWithInt8Weights, CountsWeightsOfNoScaleAsZero) {
+  Extras extras;
+  extras.storage = WeightStorage::int8;
+  extras.bias = false;
+  Case c(1, 3, 9, 1, extras);
+  c.layer.weight.assign(27, 0x1p-120f);
+  c.layer.weight[0] = 0x1p-119f;
+  const std::vector<float> y = c.run();
+  const double expected = 0x1p-119 * c.inputs.x[0] + 0x1p-120 * (c.inputs.x[1] + c.inputs.x[2]);
+  EXPECT_NEAR(y[0], expected, 0x1p-119 / 127 * 1.5 + 0x1p-140);
+  EXPECT_EQ(y[1], 0);
+}
+
+TEST(LinearWithInt8Weights, RefusesWeightsThatAreNotFinite) {
+  for (const float weight : {infinity, std::nanf("")}) {
+    Extras extras;
+    extras.storage = WeightStorage::int8;
+    Case c(1, 12, 9, 1, extras);
+    c.layer.weight[17] = weight;
+    EXPECT_EQ(test_support::message_of([&] { c.pack(); }),
+              "weight of a linear layer, element 17: expected a finite number, to be kept in INT8, got " +
+                  std::to_string(weight));
   }
 }
 

@@ -284,7 +284,7 @@ def test_ids_beyond_a_table_are_counted(case, capsys):
 
 
 def test_scores_in_any_precision(case):
-    for precision in "bf16", "automatic":
+    for precision in "bf16", "int8_weights", "automatic":
         assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet", "--precision", precision) == 0
         both = np.concatenate([np.float32(row).reshape(-1, 2) for row in pq.read_table(case.out)["both"].to_pylist()])
         np.testing.assert_allclose(both, case.scores["both"], rtol=0, atol=0.1)

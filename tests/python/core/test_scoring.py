@@ -355,7 +355,14 @@ def test_precisions(rng):
         if is_bf16:
             with pytest.raises(wr.InvalidArgument, match="weight 'wide.weight', element 0: .*the largest of BF16"):
                 bound(precision, weights | {"wide.weight": np.full((20, 33), 3.4e38, np.float32)})
-    with pytest.raises(wr.InvalidArgument, match="precision: expected fp32, bf16 or automatic, got 'fp16'"):
+    model = bound("int8_weights")
+    difference = np.abs(model.score({"x": x})["y"] - bound("automatic").score({"x": x})["y"])
+    scales = np.abs(weights["wide.weight"]).max(axis=1) / 127
+    assert "weights int8, as asked for" in model.describe()
+    assert (difference <= np.abs(x).sum(axis=1, keepdims=True) * scales).all() and difference.max() > 1e-4
+    with pytest.raises(wr.InvalidArgument, match="weight 'wide.weight', element 0: expected a .*, got nan"):
+        bound("int8_weights", weights | {"wide.weight": np.full((20, 33), np.nan, np.float32)})
+    with pytest.raises(wr.InvalidArgument, match="precision: expected fp32, bf16, int8_weights or automatic, got 'fp16'"):
         bound("fp16")
 
 

@@ -26,6 +26,8 @@ struct Binder {
         tables(from),
         options(with),
         precision(precision_of(with.host_precision)),
+        storage(with.host_precision == HostPrecision::int8_weights ? host_ops::WeightStorage::int8
+                                                                   : host_ops::WeightStorage::as_multiplied),
         used_ids(graph.ids.size()) {}
 
   static host_ops::Precision precision_of(HostPrecision asked) {
@@ -52,9 +54,10 @@ struct Binder {
   detail::ParameterSource source;
   const HostTableStore& tables;
   const BindOptions& options;
-  const host_ops::Precision precision;  ///< that steps are bound with
-  AxisPairs pairs;                      ///< whose segments steps read
-  std::vector<bool> used_ids;           ///< by ids input of the graph
+  const host_ops::Precision precision;    ///< that steps are bound with
+  const host_ops::WeightStorage storage;  ///< of the weights of linears
+  AxisPairs pairs;                        ///< whose segments steps read
+  std::vector<bool> used_ids;             ///< by ids input of the graph
 };
 
 inline host_ops::ChannelActivation view(const detail::OwnedActivation& a) {

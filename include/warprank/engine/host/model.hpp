@@ -51,7 +51,9 @@ class HostModel : public ModelBackend {
     const bool is_bf16 = taken == host_ops::Precision::bf16;
     std::string text = std::string("instruction set ") + host_ops::linear_target().name + "; precision ";
     text += is_bf16 ? "bf16" : "fp32";
-    if (asked == HostPrecision::automatic)
+    if (asked == HostPrecision::int8_weights)
+      text += std::string(", weights int8, as asked for: there is ") + (is_bf16 ? "" : "no ") + "AVX512_BF16";
+    else if (asked == HostPrecision::automatic)
       text += is_bf16 ? ", automatically: there is AVX512_BF16" : ", automatically: there is no AVX512_BF16";
     else if (asked == HostPrecision::bf16 && !is_bf16)
       text += " in the place of bf16: there is no AVX512_BF16";

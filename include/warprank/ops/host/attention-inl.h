@@ -95,7 +95,7 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
     const int64_t end = std::min(padded, (padded_keys(any.end) + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
     const int64_t stride = end - begin;
     run_rows<Products>({k.cols, stride, k.cols, stride, nullptr, zeros, {}},
-                       reinterpret_cast<const Element*>(packed + begin * keys.cols),
+                       PackedPanels<Products>{reinterpret_cast<const Element*>(packed + begin * keys.cols), keys.cols},
                        Products::elements_of(q.row_range(first, rows), rounded), {scores, rows, stride}, nullptr, {});
 
     for (int64_t r = 0; r < rows; ++r) {

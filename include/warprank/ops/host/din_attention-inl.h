@@ -99,7 +99,8 @@ void run_din(const PackedDin& packed, Matrix<const float> q, Matrix<const float>
         if (is_dots)
           run_heads(layer, events.row_range(begin, to.rows), to, {});
         else
-          run_rows<Products>(layer, panels, elements.row_range(begin, to.rows), to, nullptr, {});
+          run_rows<Products>(layer, PackedPanels<Products>{panels, elements.cols}, elements.row_range(begin, to.rows),
+                             to, nullptr, {});
       };
       score_events(packed, length, run_first, hidden, later, scores);
       if (packed.normalization() == Normalization::softmax)

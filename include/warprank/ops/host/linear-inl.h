@@ -21,12 +21,11 @@ inline constexpr int tile_rows = 3;
 // 64 MB of them takes 1 to 2 % less than with blocks of 72, other models as long.
 inline constexpr int64_t max_depth = 1024, block_tiles = 108 / tile_rows;
 
-/// Weights that other tiles will need: while a tile is computed, `per_k` elements of them are fetched for each k.
+/// Weights that other tiles will need: while a tile is computed, `per_k` bytes of them are fetched for each k.
 /// Layers of ranking models together are larger than the second-level cache. Without this, the first tile of each panel
 /// would wait for the third level: 0.6 in the place of 0.9 of the FMA peak with 100 rows.
-template <class Element>
 struct NextWeights {
-  const Element* begin;
+  const char* begin;
   int64_t per_k;
 };
 
@@ -35,11 +34,11 @@ struct NextWeights {
 /// of at most tile_rows x panel_vectors.
 template <class Products, int Rows, int Vectors, class D, class Element, class V = hn::Vec<D>>
 HWY_INLINE void multiply_panel(D d, const Element* x, int64_t x_stride, int64_t depth,
-                               const Element* HWY_RESTRICT panel, NextWeights<Element> next, V (&acc)[Rows][Vectors]) {
+                               const Element* HWY_RESTRICT panel, NextWeights next, V (&acc)[Rows][Vectors]) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   // A fetch is asked for once for each line: on Zen 2 a fetch for each k took 9 % of the time with 100 rows. Four k or
   // more go together, or the two loops would take as much with one row.
-  constexpr int64_t line = 16;
+  constexpr int64_t line = 64;
   const int64_t step = next.per_k == 0 ? depth : std::max<int64_t>(line / next.per_k, 4);
   for (int64_t k = 0; k < depth;) {
     for (int64_t i = 0; i < step * next.per_k; i += line) prefetch_second_level(next.begin + k * next.per_k + i);
@@ -65,7 +64,7 @@ struct LinearTile {
   int64_t x_stride;
   int64_t depth;         ///< in elements
   const Element* panel;  ///< [depth, width]
-  NextWeights<Element> next;
+  NextWeights next;
   const float* bias;             ///< [width]
   const float* const* row_bias;  ///< for each row its [width], or null
   float floor;                   ///< results below it become it: 0 for relu, -infinity for none
@@ -159,9 +158,64 @@ inline LinearEnd rows_of(const LinearEnd& end, int64_t begin, int64_t count) {
   return {rows_of(end.multiply, begin, count), rows_of(end.residual, begin, count), end.residual_first};
 }
 
-/// The panel of outputs from `first` for one block of rows; `weight` all panels, row_bias [rows], or null.
-template <class Products, class Element = typename Products::Element>
-void run_block(const LinearGroup& group, const Element* weight, int64_t first, Matrix<const Element> x, Matrix<float> y,
+/// The panels of a layer as they were packed, `in` elements deep.
+template <class Products>
+struct PackedPanels {
+  using Element = typename Products::Element;
+  static constexpr int64_t bytes = sizeof(Element);  ///< of an element
+  const Element* weight;
+  int64_t in;
+
+  /// Elements of k that many tiles are multiplied with together.
+  static int64_t most_together(int64_t) { return max_depth; }
+  /// The elements of k of a panel that is `width` wide and starts at output `first`.
+  const char* address(int64_t first, int64_t width, int64_t k) const {
+    return reinterpret_cast<const char*>(weight + first * in + k * width);
+  }
+  /// Elements [k, k + depth) of it.
+  const Element* part(int64_t first, int64_t width, int64_t k, int64_t) const {
+    return weight + first * in + k * width;
+  }
+};
+
+/// The same of a layer in INT8, which are widened where they are needed.
+template <class Products>
+struct Int8Panels {
+  using Element = typename Products::Element;
+  static constexpr int64_t bytes = Products::values;
+  const int8_t* weight;
+  const float* scale;  ///< [padded_out]
+  int64_t in;
+  Element* widened;  ///< [depth, width] of the largest part, aligned to a vector
+
+  /// For few tiles as many as stay in the first-level cache until they are multiplied.
+  static int64_t most_together(int64_t num_tiles) { return num_tiles <= 4 ? 128 : max_depth; }
+  const char* address(int64_t first, int64_t width, int64_t k) const {
+    return reinterpret_cast<const char*>(weight + (first * in + k * width) * Products::values);
+  }
+  const Element* part(int64_t first, int64_t width, int64_t k, int64_t depth) const {
+    const hn::ScalableTag<float> d;
+    const hn::Rebind<int32_t, decltype(d)> integers;
+    const hn::Rebind<int8_t, decltype(d)> bytes_of_vector;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const int8_t* from = weight + (first * in + k * width) * Products::values;
+    Element* to = widened;
+    for (int64_t i = 0; i < depth; ++i)
+      for (int64_t o = 0; o < width; o += lanes, from += Products::values * lanes, to += lanes) {
+        const auto scales = hn::LoadU(d, scale + first + o);
+        const auto weights_at = [&](int value) HWY_ATTR {
+          const auto whole = hn::PromoteTo(integers, hn::LoadU(bytes_of_vector, from + value * lanes));
+          return hn::Mul(hn::ConvertTo(d, whole), scales);
+        };
+        Products::store_elements(d, weights_at, to);
+      }
+    return widened;
+  }
+};
+
+/// The panel of outputs from `first` for one block of rows; row_bias [rows], or null.
+template <class Products, class Panels, class Element = typename Products::Element>
+void run_block(const LinearGroup& group, const Panels& panels, int64_t first, Matrix<const Element> x, Matrix<float> y,
                const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
@@ -176,14 +230,15 @@ void run_block(const LinearGroup& group, const Element* weight, int64_t first, M
 
   // Tiles of nearly even height, for instance 4 and 3 rows rather than 6 and 1.
   const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
-  const int64_t num_parts = (x.cols + max_depth - 1) / max_depth;
+  const int64_t most = Panels::most_together(num_tiles), num_parts = (x.cols + most - 1) / most;
   for (int64_t part = 0; part < num_parts; ++part) {
     const int64_t k = x.cols * part / num_parts, depth = x.cols * (part + 1) / num_parts - k;
     const bool is_first = part == 0, is_last = part + 1 == num_parts, to_y = is_last && !needs_finish;
-    const Element* const panel = weight + first * x.cols + k * vectors * lanes;
+    const Element* const panel = panels.part(first, vectors * lanes, k, depth);
     // The weights that are needed next lie behind this part, and each tile fetches its share of as many.
     const bool is_end = is_last && first + count == group.out;
-    const int64_t share = is_end ? 0 : (vectors * lanes + num_tiles - 1) / num_tiles;
+    const int64_t share = is_end ? 0 : (vectors * lanes * Panels::bytes + num_tiles - 1) / num_tiles;
+    const char* const next = panels.address(first, vectors * lanes, k + depth);
     for (int64_t t = 0; t < num_tiles; ++t) {
       const int64_t row = x.rows * t / num_tiles, rows = x.rows * (t + 1) / num_tiles - row;
       float(*z)[width] = sums + row;
@@ -202,7 +257,7 @@ void run_block(const LinearGroup& group, const Element* weight, int64_t first, M
            x.stride,
            depth,
            panel,
-           {panel + depth * (vectors * lanes + t * share), share},
+           {next + t * depth * share, share},
            is_first ? group.bias + first : zeros,
            is_first && row_bias == nullptr ? nullptr : start,
            is_last && is_relu && !needs_finish ? 0.0f : -std::numeric_limits<float>::infinity(),
@@ -215,17 +270,17 @@ void run_block(const LinearGroup& group, const Element* weight, int64_t first, M
 }
 
 /// All panels for one block of rows.
-template <class Products, class Element = typename Products::Element>
-void run_rows(const LinearGroup& group, const Element* weight, Matrix<const Element> x, Matrix<float> y,
+template <class Products, class Panels, class Element = typename Products::Element>
+void run_rows(const LinearGroup& group, const Panels& panels, Matrix<const Element> x, Matrix<float> y,
               const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   for (int64_t first = 0; first < group.out; first += width)
-    run_block<Products>(group, weight, first, x, y, row_bias, end);
+    run_block<Products>(group, panels, first, x, y, row_bias, end);
 }
 
-template <class Products>
-void run_panels(const LinearGroup& group, const typename Products::Element* weight, Matrix<const float> x,
-                Matrix<float> y, const LinearInputs& inputs, Span<float> workspace) {
+template <class Products, class Panels>
+void run_panels(const LinearGroup& group, const Panels& panels, Matrix<const float> x, Matrix<float> y,
+                const LinearInputs& inputs, Span<float> workspace) {
   constexpr int64_t max_rows = block_tiles * tile_rows;
   const int64_t num_blocks = (x.rows + max_rows - 1) / max_rows;
   const LinearEnd end{inputs.multiply, inputs.residual, inputs.residual_first};
@@ -235,9 +290,26 @@ void run_panels(const LinearGroup& group, const typename Products::Element* weig
     const int64_t row = x.rows * block / num_blocks, rows = x.rows * (block + 1) / num_blocks - row;
     if (bias_of.exists())
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
-    run_rows<Products>(group, weight, Products::elements_of(x.row_range(row, rows), workspace), y.row_range(row, rows),
+    run_rows<Products>(group, panels, Products::elements_of(x.row_range(row, rows), workspace), y.row_range(row, rows),
                        bias_of.exists() ? row_bias : nullptr, rows_of(end, row, rows));
   }
+}
+
+/// In the workspace widened weights come first, from a whole vector on, and rounded rows of x behind them.
+template <class Products>
+void run_stored(const LinearGroup& group, const typename Products::Element* weight, Matrix<const float> x,
+                Matrix<float> y, const LinearInputs& inputs, Span<float> workspace) {
+  const int64_t in = (group.in + Products::values - 1) / Products::values;
+  if (group.int8 == nullptr || x.rows == 0)
+    return run_panels<Products>(group, PackedPanels<Products>{weight, in}, x, y, inputs, workspace);
+  constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  constexpr uintptr_t vector = lanes * sizeof(float);
+  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + vector - 1) / vector * vector;
+  const int64_t size = std::min(in, max_depth) * panel_vectors * lanes + lanes;
+  run_panels<Products>(
+      group,
+      Int8Panels<Products>{group.int8, group.int8_scale, in, reinterpret_cast<typename Products::Element*>(aligned)}, x,
+      y, inputs, {workspace.data() + size, workspace.size() - size});
 }
 
 /// sums[o * sums_stride + r] = sum_k x[r][k] weight[first + o][k], each in as many chains as a vector has lanes.
@@ -330,14 +402,15 @@ inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<f
                        Span<float> workspace) {
   if (group.out <= max_dot_outputs) return run_heads(group, x, y, inputs);
   if constexpr (compiles_bf16_products)
-    if (group.pairs != nullptr) return run_panels<Bf16Products>(group, group.pairs, x, y, inputs, workspace);
-  run_panels<Fp32Products>(group, group.weight, x, y, inputs, workspace);
+    if (group.precision == Precision::bf16)
+      return run_stored<Bf16Products>(group, group.pairs, x, y, inputs, workspace);
+  run_stored<Fp32Products>(group, group.weight, x, y, inputs, workspace);
 }
 
 inline LinearTarget linear_kernels() {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  return {hwy::TargetName(HWY_TARGET), lanes,      tile_rows, panel_vectors * lanes, block_tiles * tile_rows,
-          has_bf16_products(),         &run_linear};
+  return {hwy::TargetName(HWY_TARGET), lanes,     tile_rows,           panel_vectors * lanes,
+          block_tiles * tile_rows,     max_depth, has_bf16_products(), &run_linear};
 }
 
 }}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE

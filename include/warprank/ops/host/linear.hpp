@@ -28,8 +28,10 @@
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
-/// where the last term is for values that count as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs outputs
-/// stay in FP32: they are scores and gates, and take as long as reading their inputs.
+/// where the last term is for values that count as 0 (ops/host/products.hpp). With weights in INT8, W' of
+/// ops/host/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k |x_k| more. They are widened to the elements of
+/// products once for a block of rows. Layers of up to max_dot_outputs outputs stay in FP32: they are scores and gates,
+/// and take as long as reading their inputs.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -47,6 +49,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 
@@ -68,13 +71,17 @@ inline constexpr int64_t max_dot_outputs = 8;
 /// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
 /// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in]. In BF16
 /// panels are of pairs, [(in + 1) / 2, width], and the panel that starts at output o is pairs + o * ((in + 1) / 2).
+/// In INT8 a vector of elements is as many vectors of INT8 as an element has values, one for each.
 struct LinearGroup {
   int64_t in, out;
   int64_t padded_in, padded_out;  ///< rounded up to whole vectors
   const float* weight;
-  const float* bias;                ///< [padded_out]
-  ChannelActivation activation;     ///< vectors of [padded_out], or empty
-  const Bf16Pair* pairs = nullptr;  ///< in the place of weight in BF16
+  const float* bias;                  ///< [padded_out]
+  ChannelActivation activation;       ///< vectors of [padded_out], or empty
+  const Bf16Pair* pairs = nullptr;    ///< in the place of weight in BF16
+  const int8_t* int8 = nullptr;       ///< in the place of weight, or of pairs, in INT8
+  const float* int8_scale = nullptr;  ///< [padded_out], with int8
+  Precision precision = Precision::fp32;
 };
 
 /// The kernels for which a layer was packed.
@@ -84,6 +91,7 @@ struct LinearTarget {
   int64_t tile_rows;    ///< rows of x computed together
   int64_t panel_width;  ///< outputs computed together
   int64_t block_rows;   ///< rows of x that are rounded to BF16 together
+  int64_t max_depth;    ///< elements of a panel that are widened from INT8 together
   bool has_bf16;        ///< else layers are FP32, whatever precision is asked for
   void (*run)(const LinearGroup&, Matrix<const float> x, Matrix<float> y, const LinearInputs&, Span<float> workspace);
 
@@ -110,10 +118,11 @@ class PackedLinear {
   PackedLinear() = default;
 
   /// Copies its arguments. Throws invalid_argument for wrong sizes, all problems together, and for a weight that BF16
-  /// cannot hold. `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation` [groups *
-  /// out].
+  /// or INT8 cannot hold. `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation`
+  /// [groups * out].
   PackedLinear(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out, int64_t groups = 1,
-               const ChannelActivation& activation = {}, Precision precision = Precision::fp32)
+               const ChannelActivation& activation = {}, Precision precision = Precision::fp32,
+               WeightStorage storage = WeightStorage::as_multiplied)
       : target_(linear_target()),
         in_(in),
         out_(out),
@@ -121,9 +130,13 @@ class PackedLinear {
         padded_in_(round_up(in, target_.lanes)),
         padded_out_(round_up(out, target_.lanes)),
         precision_(target_.has_bf16 && out > max_dot_outputs ? precision : Precision::fp32),
+        storage_(out > max_dot_outputs ? storage : WeightStorage::as_multiplied),
         activation_(activation.spec) {
     check(weight, bias, activation);
-    if (precision_ == Precision::bf16)
+    if (precision_ == Precision::bf16) check_bf16("weight of a linear layer", weight);
+    if (storage_ == WeightStorage::int8)
+      pack_int8(weight);
+    else if (precision_ == Precision::bf16)
       pack_pairs(weight);
     else
       pack(weight);
@@ -138,13 +151,17 @@ class PackedLinear {
   int64_t groups() const { return groups_; }
   const LinearTarget& target() const { return target_; }
   Precision precision() const { return precision_; }
+  WeightStorage storage() const { return storage_; }
   int64_t bytes() const {
-    return weight_.bytes() + pairs_.bytes() + bias_.bytes() + alpha_.bytes() + scale_.bytes() + shift_.bytes();
+    return weight_.bytes() + pairs_.bytes() + int8_.bytes() + int8_scale_.bytes() + bias_.bytes() + alpha_.bytes() +
+           scale_.bytes() + shift_.bytes();
   }
 
   /// Floats of workspace for `rows` rows of x.
   int64_t workspace_size(int64_t rows) const {
-    return precision_ == Precision::fp32 ? 0 : std::min(rows, target_.block_rows) * pairs_stride(in_);
+    const int64_t rounded = precision_ == Precision::fp32 ? 0 : std::min(rows, target_.block_rows) * pairs_stride(in_);
+    if (storage_ == WeightStorage::as_multiplied || rows == 0) return rounded;
+    return rounded + std::min(depth(), target_.max_depth) * target_.panel_width + target_.lanes;
   }
 
   LinearGroup group(int64_t g) const {
@@ -161,13 +178,17 @@ class PackedLinear {
             bias_.data() + g * padded_out_,
             {activation_, learned(alpha_, is_dice || activation_.kind == ActivationKind::prelu),
              learned(scale_, is_dice), learned(shift_, is_dice)},
-            precision_ == Precision::fp32 ? nullptr : pairs_.data() + g * padded_out_ * depth()};
+            pairs_.data() + g * padded_out_ * depth(),
+            storage_ == WeightStorage::int8 ? int8_.data() + g * padded_out_ * depth() * values() : nullptr,
+            int8_scale_.data() + g * padded_out_,
+            precision_};
   }
 
  private:
   static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
   int64_t group_size() const { return out_ <= max_dot_outputs ? out_ * padded_in_ : padded_out_ * in_; }
-  int64_t depth() const { return (in_ + 1) / 2; }  // in pairs
+  int64_t values() const { return precision_ == Precision::fp32 ? 1 : 2; }  // of an element
+  int64_t depth() const { return (in_ + values() - 1) / values(); }         // in elements
 
   void check(Span<const float> weight, Span<const float> bias, const ChannelActivation& activation) const {
     Problems problems;
@@ -208,7 +229,6 @@ class PackedLinear {
   }
 
   void pack_pairs(Span<const float> weight) {
-    check_bf16("weight of a linear layer", weight);
     pairs_ = Buffer<Bf16Pair>(groups_ * padded_out_ * depth());
     std::fill_n(pairs_.data(), pairs_.size(), Bf16Pair{});
     for (int64_t g = 0; g < groups_; ++g)
@@ -219,6 +239,26 @@ class PackedLinear {
         Bf16Pair* to = pairs_.data() + (g * padded_out_ + first) * depth() + (o - first);
         for (int64_t k = 0; k < in_; ++k)
           (k % 2 == 0 ? to[k / 2 * width].even : to[k / 2 * width].odd) = to_bfloat16(from[k]);
+      }
+  }
+
+  void pack_int8(Span<const float> weight) {
+    check_int8("weight of a linear layer", weight);
+    int8_ = Buffer<int8_t>(groups_ * padded_out_ * depth() * values());
+    std::fill_n(int8_.data(), int8_.size(), int8_t{0});
+    int8_scale_ = Buffer<float>(groups_ * padded_out_);
+    std::fill_n(int8_scale_.data(), int8_scale_.size(), 0.0f);
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t o = 0; o < out_; ++o) {
+        const Span<const float> from(weight.data() + (g * out_ + o) * in_, in_);
+        const float scale = int8_scale_.data()[g * padded_out_ + o] = int8_scale(from);
+        const int64_t first = o / target_.panel_width * target_.panel_width;
+        const int64_t width = std::min(target_.panel_width, padded_out_ - first);
+        const int64_t vector = (o - first) / target_.lanes, lane = (o - first) % target_.lanes;
+        int8_t* to = int8_.data() + (g * padded_out_ + first) * depth() * values() + lane;
+        for (int64_t k = 0; k < in_; ++k)
+          to[k / values() * width * values() + (vector * values() + k % values()) * target_.lanes] =
+              to_int8(from[k], scale);
       }
   }
 
@@ -234,9 +274,12 @@ class PackedLinear {
   LinearTarget target_{};
   int64_t in_ = 0, out_ = 0, groups_ = 0, padded_in_ = 0, padded_out_ = 0;
   Precision precision_ = Precision::fp32;
+  WeightStorage storage_ = WeightStorage::as_multiplied;
   Activation activation_;
   Buffer<float> weight_, bias_, alpha_, scale_, shift_;
   Buffer<Bf16Pair> pairs_;
+  Buffer<int8_t> int8_;
+  Buffer<float> int8_scale_;
 };
 
 /// Runs one group on the rows of x: x [M, in], y and the matrices of `inputs` [., out], only of this group.

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Weights of a layer in INT8, with a scale for each output:
+///
+///     s_o = max_k |W_ok| / 127        q_ok = W_ok / s_o, rounded to nearest        W'_ok = q_ok s_o
+///
+/// Layers compute with W', in FP32 or rounded to BF16. |W_ok - W'_ok| <= (1/2 + 2^-16) s_o. Outputs whose weights are
+/// all below 2^-119 in magnitude have 0 for each of them.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+
+namespace warprank { inline namespace v0 { namespace host_ops {
+
+/// s_o of the weights of one output.
+inline float int8_scale(Span<const float> weight) {
+  float largest = 0;
+  for (const float w : weight) largest = std::max(largest, std::abs(w));
+  return largest < 0x1p-119f ? 0 : largest / 127;
+}
+
+/// q_ok.
+inline int8_t to_int8(float weight, float scale) {
+  return scale == 0 ? int8_t{0} : static_cast<int8_t>(std::nearbyint(weight / scale));
+}
+
+/// Throws invalid_argument, with `name` and the place, for a weight that is not finite: it has no scale.
+inline void check_int8(const std::string& name, Span<const float> weight) {
+  for (int64_t i = 0; i < weight.size(); ++i)
+    if (!std::isfinite(weight[i]))
+      throw invalid_argument(name + ", element " + std::to_string(i), "a finite number, to be kept in INT8",
+                             std::to_string(weight[i]));
+}
+
+}}}  // namespace warprank::v0::host_ops
