@@ -2,7 +2,7 @@
 
 // A reference model for scripts that compare engines (tools/bench_torch.py, tools/bench_host_engines.py):
 //
-//     models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|automatic]]
+//     models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|int8_weights|automatic]]
 //
 // writes the model and a batch of it to a folder, says "ready", and then answers each line "CALLS CONTEXTS [THREADS]"
 // on the standard input by scoring the batch CALLS times in each of CONTEXTS contexts at once, each with THREADS
@@ -138,7 +138,8 @@ int run(const std::vector<std::string>& arguments) {
     std::string known;
     for (const auto& [name, model] : bench::reference_models()) known += " " + name;
     std::fprintf(stderr,
-                 "usage: models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|automatic]]\n"
+                 "usage: models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda "
+                 "[fp32|bf16|int8_weights|automatic]]\n"
                  "models:%s\n",
                  known.c_str());
     return 2;
