@@ -5,7 +5,8 @@
     tools/zoo.py FOLDER                       a row for each model: difference, launches, milliseconds for 100 and 500 rows
     tools/zoo.py FOLDER --only DCN --out RECORD.json
 
-FOLDER keeps the zoos, which come from PyPI by pip; one that cannot be had is named and left out. Needs warprank with
+FOLDER keeps the zoos, which come from PyPI by pip; one that cannot be had is named and left out. Most models of FuxiCTR
+are in its repository alone: `git clone https://github.com/reczoo/FuxiCTR FOLDER/FuxiCTR` adds them. Needs warprank with
 PyTorch: the environment of `tests/python/run.py build/cpu/python --torch` has both
 (build/cpu/python/torchrec/bin/python tools/zoo.py build/zoo). What is timed runs in turns, minima count. Exits with 1
 when a model that was exported scores otherwise than its module, by more than 1e-5 of its largest score, and by more than
@@ -42,8 +43,11 @@ def made(make):
     module = make().eval()
     with torch.no_grad():
         for weights in module.parameters():
-            if weights.dim() > 1:
+            if weights.dim() > 1 and weights.is_floating_point():
                 weights.normal_(0, 0.1)
+        for part in module.modules():
+            if isinstance(part, torch.nn.Embedding) and part.padding_idx is not None:
+                part.weight[part.padding_idx] = 0
     return module
 
 
@@ -97,9 +101,10 @@ def main():
     print("|---" * (3 + 2 * len(ROWS)) + "|")
     for zoo, (of_zoo, packages) in ZOOS.items():
         path = f"{folder}/{zoo}"
-        if not os.path.isdir(path) and not install(path, packages):
-            record.skip(zoo, "its packages cannot be installed")
-            print(f"skipped: {zoo}: {', '.join(packages)} cannot be installed", file=sys.stderr)
+        if not os.path.isdir(path) and not (packages and install(path, packages)):
+            reason = f"{', '.join(packages)} cannot be installed" if packages else f"no checkout in {path}"
+            record.skip(zoo, reason)
+            print(f"skipped: {zoo}: {reason}", file=sys.stderr)
             continue
         sys.path.insert(0, path)
         for name in (n for n in of_zoo(ROWS[0]) if options.only in f"{zoo}/{n}"):

@@ -8,6 +8,7 @@ from importlib import import_module
 
 import numpy as np
 import torch
+from zoo_fuxictr import fuxictr, fuxictr_repository
 
 FIELDS, DIM = (1000, 300, 50, 2000, 20), 16
 NUMBERS = 4
@@ -155,7 +156,8 @@ def recbole(rows):
     return found | {"DIN": (lambda: made("DIN", "sequential"), seen, seen_axes)}
 
 
-# Of the zoos the versions that the record has; without what they ask for in turn but what their models read.
+# Of the zoos the versions that the record has; without what they ask for in turn but what their models read. One of no
+# packages is a repository.
 ZOOS = {
     "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
     "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "cloudpickle",
@@ -164,4 +166,8 @@ ZOOS = {
     "torch-rechub": (torch_rechub, ["torch-rechub==0.9.0", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn",
                                     "scipy", "joblib", "cloudpickle", "threadpoolctl", "narwhals"]),
     "recbole": (recbole, ["recbole==1.2.1", "colorlog", "colorama", "texttable", "tensorboard", "protobuf", "absl-py",
-                          "packaging", "pandas", "python-dateutil", "six"])}
+                          "packaging", "pandas", "python-dateutil", "six"]),
+    "fuxictr": (fuxictr, ["fuxictr==2.3.9", "pandas", "python-dateutil", "six", "scikit-learn", "scipy", "joblib",
+                          "threadpoolctl", "narwhals", "h5py", "pyyaml", "tqdm", "polars", "polars-runtime-32",
+                          "Keras-Preprocessing"]),
+    "FuxiCTR": (fuxictr_repository, [])}

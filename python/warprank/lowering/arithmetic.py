@@ -338,22 +338,34 @@ def activation_cells(p: Program, cells: np.ndarray, kind: wr.Activation, learned
 
 def part_of_gelu(p: Program, kind: str, x: Any) -> Value:
     """erf or erfc, which are nothing by themselves."""
+    return refused_if_read(p, x, kind, "an op of the model language", "none that does this")
+
+
+def refused_if_read(p: Program, x: Any, kind: str, expected: str, got: str) -> Value:
+    """Of x what the library cannot compute, which is no problem as long as nothing is made of it."""
     cells = numbers(x).cells
 
     def make() -> Any:
-        raise Unsupported("an op of the model language", "none that does this")
+        raise Unsupported(expected, got)
     made = p.sources.add(p.sources.axis_of(cells), cells.size, kind, make, (cells.ravel(),))
     return x.like(made.reshape(cells.shape))
 
 
+MOST_FACTORS = 16
+
+
 def power(p: Program, x: Any, exponent: Any) -> Value:
-    number = scalar_of(exponent) if isinstance(x, Value) else None
-    if number == 2:
-        return apply(p, "square", x)
+    number = scalar_of(exponent) if not isinstance(exponent, Value) else None
+    base = scalar_of(x) if not isinstance(x, Value) else None
+    if base is not None and base > 0:  # of a number
+        return apply(p, "exp", apply(p, "mul", numbers(exponent), math.log(base)))
+    if number is None or not isinstance(x, Value):
+        raise Unsupported("a batch to the power of a number, or a number above 0 to that of a batch", "others")
     if number == 0.5:
         return apply(p, "sqrt", x)
-    if number == 3:
-        return apply(p, "mul", apply(p, "square", x), x)
-    if number == -1:
-        return apply(p, "div", 1.0, x)
-    raise Unsupported("an exponent of 2, 3, 0.5 or -1", str(number if number is not None else "another"))
+    if number < 0:
+        return apply(p, "div", 1.0, power(p, x, -number))
+    if number != int(number) or not 0 < number <= MOST_FACTORS:
+        return apply(p, "exp", apply(p, "mul", apply(p, "log", numbers(x)), number))
+    squared = None if number == 1 else power(p, apply(p, "square", x), number // 2)
+    return x if squared is None else apply(p, "mul", squared, x) if number % 2 else squared

@@ -12,13 +12,15 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from .handlers import HANDLERS, MOVES, SAME, name_of
+from .made import MADE
 
 
 @cache
 def _decompositions() -> Mapping[Any, Any]:
     """How PyTorch makes ops that have no handler."""
     known = HANDLERS.keys() | MOVES | SAME
-    return {op: made for op, made in torch.export.default_decompositions().items() if name_of(op) not in known}
+    given = {op: made for op, made in torch.export.default_decompositions().items() if name_of(op) not in known}
+    return given | MADE
 
 
 def ops_of(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -> torch.fx.Graph:

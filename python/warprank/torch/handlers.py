@@ -13,7 +13,7 @@ HANDLERS, OF_EVENTS, OF_CONSTANTS = handles.handlers, handles.of_events, handles
 MOVES = frozenset("""view _unsafe_view reshape flatten unflatten squeeze unsqueeze transpose permute t select slice
 narrow split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk unbind index_select expand
 repeat cat stack clone contiguous alias detach flip roll movedim lift_fresh_copy view_as expand_as
-repeat_interleave""".split())
+repeat_interleave diagonal unfold swapaxes swapdims""".split())
 SAME = frozenset("dropout feature_dropout alpha_dropout _assert_tensor_metadata".split())
 
 

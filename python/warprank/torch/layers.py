@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,19 +29,49 @@ def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) ->
     return layers.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
 
 
-@handles("conv1d", "conv2d")
-def convolution(p: Program, x: Any, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Any = 1,
-                padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
-    """One of kernel size 1: a linear layer over channels."""
-    def is_all(given: Any, number: int) -> bool:
-        return given in (number, "valid") or all(each == number for each in given)
-    if any(size != 1 for size in weight.shape[2:]) or groups != 1 or not is_all(stride, 1) or \
-            not is_all(padding, 0) or numbers(x).cells.ndim != weight.dim():
-        raise Unsupported("a convolution of kernel size 1, with stride 1, without padding and groups", (
-            f"kernel {list(weight.shape[2:])}, stride {stride}, padding {padding}, {groups} groups"))
-    by_place = move(torch.ops.aten.movedim.int, (x, 1, -1), {}, p.batch, torch.from_numpy)
-    made = linear(p, by_place, weight.flatten(1), bias)
-    return move(torch.ops.aten.movedim.int, (made, -1, 1), {}, p.batch, torch.from_numpy)
+MOST_OF_CONVOLUTION = 1 << 22  # numbers of the layer that it is
+
+
+@handles("conv1d", "conv2d", events=True)
+def convolution(p: Program, x: Any, weight: torch.Tensor, bias: torch.Tensor | None = None, *options: Any) -> Value:
+    """A linear layer over channels and the dimensions along which it is more than that, for each place of the others."""
+    if numbers(x).cells.ndim != weight.dim():
+        raise Unsupported("a convolution of [batch, channels, ..]", f"{x.cells.ndim} dimensions")
+    stride, padding = (*options, *(1, 0)[len(options):])[:2]
+    given = [_by_dimension(each, weight.dim() - 2) for each in (stride, 0 if padding == "valid" else padding)]
+    mixed = [d for d, size in enumerate(weight.shape[2:]) if (size, given[0][d], given[1][d]) != (1, 1, 0)]
+    made = partial(_convolved, mixed=mixed, call=lambda channels: p.current().target(
+        channels, weight.detach(), None, *options))
+    place, _ = p.sources.split_events(x.cells)
+    if place is not None and (place == x.batch or place + weight.dim() - 2 in mixed):
+        raise Unsupported("a convolution over channels and columns", "one over events")
+    return by_event(p, made, (x, weight, bias), {})
+
+
+def _by_dimension(given: Any, count: int) -> list[Any]:
+    each = [given] * count if isinstance(given, (int, str)) else list(given)
+    return each * count if len(each) < count else each
+
+
+def _convolved(p: Program, x: Value, weight: torch.Tensor, bias: torch.Tensor | None, mixed: list[int],
+               call: Any) -> Value:
+    """mixed: of the dimensions behind channels those that it adds over, or has other places of"""
+    sizes = [x.cells.shape[2 + d] if d in mixed else 1 for d in range(weight.dim() - 2)]
+    inputs = math.prod([x.cells.shape[1], *sizes])
+    of_each = call(torch.eye(inputs).reshape(inputs, x.cells.shape[1], *sizes))  # what each input adds to the outputs
+    shape, matrix = of_each.shape[1:], of_each.flatten(1).t()
+    if matrix.numel() > MOST_OF_CONVOLUTION:
+        raise Unsupported(f"a convolution that is a layer of at most {MOST_OF_CONVOLUTION} numbers",
+                          str(matrix.numel()))
+    last = [1, *(2 + d for d in mixed)]
+    ends = list(range(-len(last), 0))
+    by_place = move(torch.ops.aten.movedim.intlist, (x, last, ends), {}, p.batch, torch.from_numpy)
+    flat = move(torch.ops.aten.flatten.using_ints, (by_place, -len(last), -1), {}, p.batch, torch.from_numpy)
+    shift = None if bias is None else bias.reshape(-1, *[1] * (len(shape) - 1)).expand(shape).flatten()
+    made = linear(p, flat, matrix, shift)
+    kept = [shape[0], *(shape[1 + d] for d in mixed)]
+    apart = move(torch.ops.aten.unflatten.int, (made, -1, kept), {}, p.batch, torch.from_numpy)
+    return move(torch.ops.aten.movedim.intlist, (apart, ends, last), {}, p.batch, torch.from_numpy)
 
 
 @handles("tensordot")

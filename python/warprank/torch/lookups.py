@@ -31,6 +31,34 @@ def index(p: Program, x: Any, indices: Any) -> Any:
     return by_event(p, indexed, (x, ids_of(indices[0])), {})
 
 
+@handles("masked_select", events=True)
+def masked_select(p: Program, x: Any, mask: Any) -> Value:
+    if isinstance(mask, Value):
+        raise Unsupported("a mask that is the same for each row", "another for each")
+    return move(torch.ops.aten.masked_select.default, (x, mask), {}, p.batch, torch.from_numpy)
+
+
+@handles("gather", events=True)
+def gather(p: Program, x: Any, dim: int, places: Any, **_: Any) -> Value:
+    if isinstance(places, Value):
+        return p.made_of_others(x, dim, places)
+    return move(torch.ops.aten.gather.default, (x, dim, places), {}, p.batch, torch.from_numpy)
+
+
+@handles("one_hot")
+def one_hot(p: Program, ids: Any, count: int = -1) -> Value:
+    if count < 0:
+        raise Unsupported("F.one_hot(ids, num_classes)", "the number of classes by the batch")
+    return embedding(p, torch.eye(count), ids_of(ids))
+
+
+@handles("sym_size", events=True)
+def size_of(p: Program, x: Value, dim: int) -> int:
+    """Where PyTorch knows it only by values, as behind masked_select."""
+    dim = dim % x.cells.ndim
+    return x.cells.shape[dim] * (p.batch if dim == x.batch + x.cells.ndim else 1)
+
+
 @handles("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", events=True)
 def embedding_bag(p: Program, weight: torch.Tensor, ids: Any, offsets: Any, scale_grad: bool = False, mode: int = 0,
                   sparse: bool = False, per_sample_weights: Any = None, include_last: bool = False,

@@ -11,7 +11,7 @@ import torch
 import warprank as wr
 
 from ..lowering.arithmetic import (activation, apply, binary, by_column, constant_vector, padded, part_of_gelu,
-                                   power, required_scalar, scalar_of)
+                                   power, refused_if_read, required_scalar, scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
 from ..lowering.places import by_event
@@ -158,9 +158,8 @@ def leaky_relu(p: Program, x: Any, negative_slope: float = 0.01) -> Value:
 
 @handles("elu", "elu_")
 def elu(p: Program, x: Any, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Value:
-    if (scale, input_scale) != (1, 1):
-        raise Unsupported("elu without scales", f"scales {scale} and {input_scale}")
-    return activation(p, x, wr.Activation("elu", alpha=alpha), {}, None)
+    made = activation(p, times(p, x, input_scale), wr.Activation("elu", alpha=alpha), {}, None)
+    return times(p, made, scale)
 
 
 @handles("prelu", "_prelu_kernel")
@@ -202,3 +201,15 @@ def amax(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
 def amin(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
     turned = by_event(p, HANDLERS["neg"], (x,), {})
     return by_event(p, HANDLERS["neg"], (amax(p, turned, dims, keepdim),), {})
+
+
+def register_extreme(name: str, values: Any) -> None:
+    """Of max(dim) and min(dim) the numbers; where they are the library does not say."""
+    @handles(name, events=True)
+    def extreme(p: Program, x: Any, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
+        made = values(p, x, dim, keepdim)
+        return made, refused_if_read(p, made, name, f"the numbers of {name}(dim)", "their places")
+
+
+register_extreme("max", amax)
+register_extreme("min", amin)

@@ -13,6 +13,7 @@ import torch
 import warprank as wr
 
 from ..lowering.cells import Unsupported, Value, move
+from ..lowering.constants import joined
 from ..lowering.inputs import Input
 from ..lowering.placeholders import placeholder
 from ..lowering.places import by_event
@@ -20,6 +21,7 @@ from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .composed import example_of, ops_of
 from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
+from .made import MADE
 
 
 class Program(LoweredProgram):
@@ -143,18 +145,23 @@ class Program(LoweredProgram):
 
     def _apply(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         name = name_of(node.target)
+        if name in ("cat", "stack"):
+            dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+            args = (joined(self, args[0], dim, name == "stack"), *args[1:])
         if name in MOVES:
             return move(node.target, args, kwargs, self.batch, torch.from_numpy)  # type: ignore[arg-type]
         if name in SAME:
             return args[0]
         if name not in HANDLERS:
-            return self._of_others(node, args, kwargs)
+            return self.made_of_others(*args, **kwargs)
         if name in OF_EVENTS:
             return HANDLERS[name](self, *args, **kwargs)
         return by_event(self, HANDLERS[name], args, kwargs, constants=name in OF_CONSTANTS, widens=name == "embedding")
 
-    def _of_others(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-        """An op as PyTorch itself makes it of others."""
+    def made_of_others(self, *args: Any, **kwargs: Any) -> Any:
+        """The current op as PyTorch, or `made`, makes it of others."""
+        node = self._node
+        assert node is not None
         leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
         nodes = torch.utils._pytree.tree_leaves((node.args, node.kwargs))
         places = [i for i, n in enumerate(nodes) if isinstance(n, torch.fx.Node)]
@@ -164,7 +171,7 @@ class Program(LoweredProgram):
             for place, tensor in zip(places, tensors):
                 filled[place] = tensor
             given, named = torch.utils._pytree.tree_unflatten(filled, form)
-            return node.target(*given, **named)  # type: ignore[operator]
+            return MADE.get(node.target, node.target)(*given, **named)  # type: ignore[operator, arg-type]
         graph = ops_of(call, [example_of(leaves[i], nodes[i]) for i in places])
         if any(n.target == node.target for n in graph.nodes):
             raise Unsupported("an op of the model language", "none that does this")
