@@ -4,6 +4,7 @@
 
     tools/zoo.py FOLDER                       a row for each model: difference, launches, milliseconds for 100 and 500 rows
     tools/zoo.py FOLDER --only DCN --out RECORD.json
+    tools/zoo.py FOLDER --onnx                as files of ONNX, too: onnxruntime's milliseconds, and their conversion
 
 FOLDER keeps the zoos, which come from PyPI by pip; one that cannot be had is named and left out. Most models of FuxiCTR
 are in its repository alone: `git clone https://github.com/reczoo/FuxiCTR FOLDER/FuxiCTR` adds them. Needs warprank with
@@ -18,8 +19,10 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
 
 import torch
+import zoo_onnx
 from bench_record import Record, best_of
 from zoo_models import ZOOS
 
@@ -88,17 +91,44 @@ def measure(of_zoo, name):
     return found
 
 
+def of_onnx(of_zoo, name):
+    """What there is to say of a model as a file of ONNX, or of why there is nothing."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = zoo_onnx.measured(of_zoo, name, lambda: made(of_zoo(ROWS[0])[name][0]), ROWS, folder,
+                                      lambda run: best_of([run], TURNS)[0])
+    except wr.InvalidArgument as error:
+        return {}, f"its file of ONNX: {error}"
+    except Exception as error:  # of PyTorch's exporter, or of onnxruntime
+        return {}, f"no file of ONNX: {type(error).__name__}: {(str(error).strip() or ' ').splitlines()[0]}"
+    if found["onnx_difference"] > LARGEST_DIFFERENCE:
+        return found, f"its file of ONNX: scores that differ by {found['onnx_difference']:.2g}"
+    return found, None
+
+
+def _times(found, rows, with_onnx):
+    ours, theirs = found[f"warprank_ms_{rows}"], found.get(f"onnxruntime_ms_{rows}")
+    cells = [f"{ours:.3f}", f"{found[f'eager_ratio_{rows}']:.1f}"]
+    return " | ".join(cells + ["" if theirs is None else f"{theirs / ours:.1f}"] * with_onnx)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--only", default="", help="models whose zoo and name have this")
+    parser.add_argument("--onnx", action="store_true", help="with onnxruntime, which takes minutes")
     parser.add_argument("--out", help="a record, as Google Benchmark writes it")
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = os.path.abspath(options.folder)
-    record, refused, wrong, count = Record(torch=torch.__version__), [], [], 0
-    print("| model | difference | launches | " + " | ".join(f"ms, {n} rows | PyTorch / ours" for n in ROWS) + " |")
-    print("|---" * (3 + 2 * len(ROWS)) + "|")
+    record, refused, wrong, count, of_files = Record(torch=torch.__version__), [], [], 0, []
+    if options.onnx and zoo_onnx.missing():
+        print(f"skipped: --onnx: no {', '.join(zoo_onnx.missing())}", file=sys.stderr)
+        options.onnx = False
+    others = ["PyTorch", *["onnxruntime"] * options.onnx]
+    columns = [f"ms, {n} rows | " + " | ".join(f"{other} / ours" for other in others) for n in ROWS]
+    print("| model | difference | launches | " + " | ".join(columns) + " |")
+    print("|---" * (3 + (1 + len(others)) * len(ROWS)) + "|")
     for zoo, (of_zoo, packages) in ZOOS.items():
         path = f"{folder}/{zoo}"
         if not os.path.isdir(path) and not (packages and install(path, packages)):
@@ -115,14 +145,20 @@ def main():
                 refused.append(f"{zoo}/{name}: {error}")
                 record.skip(f"zoo/{zoo}/{name}", str(error).splitlines()[0])
                 continue
+            if options.onnx:
+                more, problem = of_onnx(of_zoo, name)
+                found |= more
+                of_files += [f"{zoo}/{name}: {problem}"] if problem else []
             record.add(f"zoo/{zoo}/{name}", found[f"warprank_ms_{ROWS[0]}"] / 1e3, **found)
             if found["difference"] > found["allowed_difference"]:
                 wrong.append(f"{zoo}/{name}: expected scores that differ by {found['allowed_difference']:.2g} at most, got "
                              f"{found['difference']:.2g}")
-            times = " | ".join(f"{found[f'warprank_ms_{n}']:.3f} | {found[f'eager_ratio_{n}']:.1f}" for n in ROWS)
+            times = " | ".join(_times(found, n, options.onnx) for n in ROWS)
             print(f"| {zoo}/{name} | {found['difference']:.1g} | {found['launches']} | {times} |", flush=True)
     print(f"\n{count - len(refused)} of {count} models are exported")
-    for line in refused + wrong:
+    if options.onnx:
+        print(f"{count - len(refused) - len(of_files)} of them convert as files of ONNX, too")
+    for line in refused + wrong + of_files:
         print(f"- {line}")
     if options.out:
         record.save(options.out)

@@ -121,6 +121,11 @@ def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return x * torch.sigmoid(x if alpha == 1 else x * alpha)
 
 
+@computes("Sign")
+def sign(x: Tensor) -> Tensor:
+    return torch.sign(x)
+
+
 @computes("Softsign")
 def softsign(x: Tensor) -> Tensor:
     return x / (1 + torch.abs(x))

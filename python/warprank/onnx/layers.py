@@ -48,6 +48,35 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_p
     return function(x, weight, bias, strides or 1, "same" if auto_pad.startswith("SAME") else 0, dilations or 1, group)
 
 
+@computes("MaxPool")
+def max_pool(x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
+             kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
+             strides: Any = None) -> Tensor:
+    _refuse_auto_pad(auto_pad)
+    if any(pads):  # with what no maximum is
+        half = len(pads) // 2
+        x = functional.pad(x, [p for pair in reversed(list(zip(pads[:half], pads[half:]))) for p in pair],
+                           value=torch.finfo(x.dtype).min)
+    function = {3: functional.max_pool1d, 4: functional.max_pool2d}[x.dim()]
+    return function(x, kernel_shape, strides or 1, 0, dilations or 1, bool(ceil_mode))
+
+
+@computes("AveragePool")
+def average_pool(x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
+                 dilations: Any = None, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
+                 strides: Any = None) -> Tensor:
+    _refuse_auto_pad(auto_pad)
+    if any(pads) or ceil_mode or any(d != 1 for d in dilations or ()):
+        raise Unsupported("a mean without padding, dilations and ceil_mode, behind Pad", "one with them")
+    function = {3: functional.avg_pool1d, 4: functional.avg_pool2d}[x.dim()]
+    return function(x, kernel_shape, strides or 1)
+
+
+def _refuse_auto_pad(auto_pad: str) -> None:
+    if auto_pad not in ("NOTSET", "VALID"):
+        raise Unsupported("pads that are numbers", f"auto_pad '{auto_pad}'")
+
+
 @computes("BatchNormalization")
 def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
                momentum: float = 0.9, training_mode: int = 0) -> Tensor:

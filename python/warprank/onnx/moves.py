@@ -159,6 +159,11 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     return torch.gather(x, axis, indices)
 
 
+@computes("TopK", numbers="k")
+def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+    return tuple(torch.topk(x, k[0] if isinstance(k, list) else int(k), axis, bool(largest)))
+
+
 @computes("GatherND", may_be_numbers="indices")
 def gather_nd(x: Tensor, indices: Any, *, batch_dims: int = 0) -> Tensor:
     places = indices if isinstance(indices, Tensor) else torch.tensor(indices, dtype=torch.int64)

@@ -32,13 +32,13 @@ def convert(path, out):
 
 
 def test_all_ops_that_cannot_be_expressed_are_told_together():
-    given = model("a = NonZero(x) b = Hardmax(x) c = TopK(x) y = Relu(x)")
+    given = model("a = NonZero(x) b = Hardmax(x) c = Det(x) y = Relu(x)")
     given.graph.node[1].name = "/head/Hardmax"
     given.graph.node[3].attribute.append(helper.make_attribute("alpha", 2.0))
     assert problems(given) == [
         "node 'NonZero of 'a'' (NonZero): expected an op that can be expressed, got none that warprank.onnx knows",
         "node '/head/Hardmax' (Hardmax): expected an op that can be expressed, got none that warprank.onnx knows",
-        "node 'TopK of 'c'' (TopK): expected an op that can be expressed, got none that warprank.onnx knows",
+        "node 'Det of 'c'' (Det): expected an op that can be expressed, got none that warprank.onnx knows",
         "node 'Relu of 'y'' (Relu): expected attributes that are known, got 'alpha'"]
 
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module as a file of ONNX, which onnxruntime runs on one thread and warprank.onnx converts, for tools/zoo.py."""
+
+import importlib.util
+import logging
+import os
+
+import torch
+
+import warprank as wr
+
+
+def missing():
+    """The packages that are not there."""
+    return [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+
+
+class Flat(torch.nn.Module):
+    """A module that takes the tensors of its batch one behind the other."""
+
+    def __init__(self, module, arguments):
+        super().__init__()
+        self.module = module
+        self.form = torch.utils._pytree.tree_structure(arguments)
+
+    def forward(self, *tensors):
+        args, kwargs = torch.utils._pytree.tree_unflatten(list(tensors), self.form)
+        return torch.utils._pytree.tree_leaves(self.module(*args, **kwargs))
+
+
+class OfOnnx:
+    """names: of the tensors of its batch"""
+
+    def __init__(self, path, module, arguments, names):
+        import onnxruntime
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        self.path, self.tensors = path, torch.utils._pytree.tree_leaves(arguments)
+        torch.onnx.export(Flat(module, arguments).eval(), tuple(self.tensors), path, dynamo=True, input_names=names,
+                          external_data=False, verbose=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        read = {given.name for given in self._session.get_inputs()}
+        self.batch = {name: x.numpy() for name, x in zip(names, self.tensors) if name in read}
+
+    def run(self):
+        return self._session.run(None, self.batch)
+
+    def difference(self, axes):
+        """Of the scores of the file as warprank.onnx converts it from onnxruntime's, as a share of the largest."""
+        import warprank.onnx
+        exported = wr.onnx.export(self.path, axes and {name: axes[name] for name in self.batch})
+        scores = exported.score(self.batch)
+        return max(float(abs(scores[name].reshape(-1) - wanted.reshape(-1)).max() / max(1.0, float(abs(wanted).max())))
+                   for name, wanted in zip(exported.outputs, self.run()))
+
+
+def measured(of_zoo, name, make, rows, folder, timed):
+    """What there is to say of a model as a file: its milliseconds, and the difference that a conversion makes."""
+    found = {}
+    for count in rows:
+        _, batch, *axes = of_zoo(count)[name]
+        module = make()
+        arguments, names = named(module, batch)
+        made = OfOnnx(os.path.join(folder, "model.onnx"), module, arguments, names)
+        found[f"onnxruntime_ms_{count}"] = 1e3 * timed(made.run)
+        if count == rows[0]:
+            found["onnx_difference"] = made.difference(axes[0] if axes else None)
+    return found
+
+
+def named(module, batch):
+    """The arguments of a module, and a name for each of their tensors."""
+    from warprank.torch.exported import arguments, as_arguments
+    given = as_arguments(module, batch)
+    args, kwargs = arguments(given)
+    of_dict = given[0] if isinstance(given, tuple) and len(given) == 1 else given
+    paths = torch.utils._pytree.tree_flatten_with_path(of_dict)[0]
+    names = ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) or "x" for path, _ in paths]
+    return (args, kwargs), names
