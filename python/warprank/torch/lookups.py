@@ -38,13 +38,6 @@ def masked_select(p: Program, x: Any, mask: Any) -> Value:
     return move(torch.ops.aten.masked_select.default, (x, mask), {}, p.batch, torch.from_numpy)
 
 
-@handles("gather", events=True)
-def gather(p: Program, x: Any, dim: int, places: Any, **_: Any) -> Value:
-    if isinstance(places, Value):
-        return p.made_of_others(x, dim, places)
-    return move(torch.ops.aten.gather.default, (x, dim, places), {}, p.batch, torch.from_numpy)
-
-
 @handles("one_hot")
 def one_hot(p: Program, ids: Any, count: int = -1) -> Value:
     if count < 0:

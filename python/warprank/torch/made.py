@@ -159,9 +159,16 @@ def _ranks(x: torch.Tensor, largest: bool) -> torch.Tensor:
     return torch.where(earlier, at_most, less).float().sum(-1)
 
 
-def _at(hits: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """For each of the conditions, which one column meets, that column of x."""
-    return torch.stack([torch.where(hit, x, 0.0).sum(-1) for hit in hits], -1)
+def _first(x: torch.Tensor, k: int, largest: bool) -> torch.Tensor:
+    """The k first along the last dimension, by exchanges."""
+    first, second = (torch.maximum, torch.minimum) if largest else (torch.minimum, torch.maximum)
+    columns, found = list(x.unbind(-1)), []
+    for _ in range(k):
+        best = columns.pop()
+        for i in reversed(range(len(columns))):
+            best, columns[i] = first(columns[i], best), second(columns[i], best)
+        found.append(best)
+    return torch.stack(found, -1)
 
 
 @makes(aten.topk.default)
@@ -171,7 +178,7 @@ def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, is_sorte
     hits = [ranks == float(place) for place in range(k)]
     places = torch.arange(last.shape[-1], dtype=x.dtype)
     indices = torch.stack([(hit.float() * places).sum(-1) for hit in hits], -1)
-    return _at(hits, last).movedim(-1, dim), indices.movedim(-1, dim)
+    return _first(last, k, largest).movedim(-1, dim), indices.movedim(-1, dim)
 
 
 @makes(aten.sort.default)
@@ -182,6 +189,20 @@ def sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
 @makes(aten.sort.stable)
 def stable_sort(x: torch.Tensor, *, stable: bool = False, dim: int = -1, descending: bool = False) -> Any:
     return sort(x, dim, descending)
+
+
+def largest_in_order(x: torch.Tensor, k: int, dim: int) -> torch.Tensor:
+    """The k largest along a dimension, in the order in which they lie: the least is left out, the last of equal ones,
+    until there are k."""
+    columns = list(x.unbind(dim))
+    while len(columns) > k:
+        least = [columns[-1]]  # of each and what is behind it, from the last
+        for column in columns[-2::-1]:
+            least.append(torch.minimum(column, least[-1]))
+        behind = least[-2::-1]
+        columns = [torch.where(rest > least[-1], after, column)
+                   for column, after, rest in zip(columns, columns[1:], behind)]
+    return torch.stack(columns, dim)
 
 
 @makes(aten.gather.default)

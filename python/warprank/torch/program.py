@@ -31,6 +31,7 @@ class Program(LoweredProgram):
     def __init__(self, exported: torch.export.ExportedProgram, inputs: Mapping[str, Input], batch: int,
                  hashed: Mapping[str, Any], names: Mapping[str, str] = {}):
         super().__init__(inputs, batch, hashed)
+        self.places: dict[bytes, Any] = {}  # by the cells of places of the largest, of which
         self._exported = exported
         self._names = names
 

@@ -49,6 +49,17 @@ def test_ops(name):
     check(Function(OPS[name], **parts), torch.randn(B, 6))
 
 
+@pytest.mark.parametrize("function, compares", [
+    (lambda m, x: x.gather(1, x.topk(4, 1)[1].sort(1)[0]), False),
+    (lambda m, x: x.gather(1, x.topk(4, 1)[1].topk(4, 1, largest=False)[0]), False),  # as files of ONNX sort
+    (lambda m, x: x.topk(4, 1)[0], False),
+    (lambda m, x: x.gather(1, x.topk(4, 1)[1]), True),
+    (lambda m, x: (x * 2).gather(1, x.topk(4, 1)[1].sort(1)[0]), True)])
+def test_the_largest_in_their_order_ask_for_no_places(function, compares):
+    made = check(Function(function), torch.randn(B, 6))
+    assert ('"function": "equal"' in made.graph.to_json()) == compares
+
+
 def test_parameters_that_are_joined_with_columns():
     class Token(nn.Module):
         def __init__(self):
