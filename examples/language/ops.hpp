@@ -346,8 +346,8 @@ inline Outputs augru(Builder& b) {
 /// | `<name>.attention_norm` | `_output_norm_weight`, `_output_norm_bias` |
 /// | `<name>.out` | `_output_weight`, transposed |
 ///
-/// Positions and times are ids that are embedded and added to the events, as there. A sequence may have more parts,
-/// each on an axis of its own, and options say who sees whom:
+/// Positions and times may be ids that are embedded and added to the events, as there, or biases of the scores. A
+/// sequence may have more parts, each on an axis of its own, and options say who sees whom:
 ///
 /// | here | |
 /// |---|---|
@@ -358,7 +358,24 @@ inline Outputs augru(Builder& b) {
 /// | `gate = HstuGate::before_norm, norm_by_part = true` | MTGR's layer norms by group of tokens |
 /// | `norm_by_head` | `use_group_norm`, whose weight of a head stands for each of its columns |
 ///
-/// Not yet here: biases by position or time, and values of another width than keys.
+/// With `positions` and `time_buckets` the scores have the relative biases of the paper, silu(q k^T / sqrt(d) + bias) /
+/// max_length, those of `RelativeBucketedTimeAndPositionBasedBias`, which divides no scores: `scale = 1`. It looks back
+/// from the time of the next event, which a second column gives, `next_times`.
+///
+/// | here | `RelativeBucketedTimeAndPositionBasedBias` |
+/// |---|---|
+/// | `<name>.position_bias` [positions], by distance | `_pos_w[max_seq_len - 1 - distance]` |
+/// | `<name>.time_bias` [time_buckets + 1] | `_ts_w`; of its `bucketization_fn` the logarithm by 0.301 |
+///
+/// A distance is that of a row and an event in the one part in order; targets are one place behind all events, and
+/// contexts have no biases. A model is refused whose events may be further away than `positions` has numbers for, as
+/// their axis keeps more of them, unless `clamp_positions` gives all of these the last one. Times are FP32, which holds
+/// whole seconds up to 2^24, 194 days, exactly: measure them from the request, not from 1970, where they are 128
+/// seconds apart. Differences are absolute, so that times may decrease. Buckets are found by comparison with limits in
+/// FP32, the same on all machines; PyTorch's logarithm may take a difference at the very end of a bucket for the next.
+/// The CUDA engine refuses a model with such biases by name.
+///
+/// Not yet here: values of another width than keys.
 inline Outputs hstu(Builder& b) {
   auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
   auto film = b.table("film", {.dim = 64});

@@ -105,6 +105,39 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("one part in order", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i, i, i}, {.window = 4}); });
   expect("full_last only with a window", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.full_last = 4}); });
   expect("a window and full_last of 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.window = -4}); });
+  const auto expect_of_bias = [&](const std::string& message, int64_t keep, HstuOptions options, int64_t time_width) {
+    expect(message, [&](B b, Axis user, Axis, Tensor, Tensor) {
+      const auto history = b.axis("h", user, keep_last(keep));
+      if (time_width > 0) options.times = {b.dense("t", history, time_width)};
+      b.hstu("a", {b.dense("x", history, 4)}, options);
+    });
+  };
+  expect_of_bias("0 to 16777216 positions, got -1", 9, {.positions = -1}, 0);
+  expect_of_bias(
+      "a position for each distance of a row and an event that it sees, or clamp_positions, got 8 positions, "
+      "h's last 9 rows",
+      9, {.positions = 8}, 0);
+  expect_of_bias("or clamp_positions, got 9 positions, h of any length", 0, {.positions = 9}, 0);
+  expect_of_bias("or clamp_positions, got 5 positions, h of any length", 0, {.window = 5, .positions = 5}, 0);
+  expect_of_bias("clamp_positions with one by position, got none", 9, {.clamp_positions = true}, 0);
+  expect_of_bias("bias_by_head with a bias", 9, {.bias_by_head = true}, 0);
+  expect_of_bias("0 to 1424 time_buckets, got 1425", 9, {.time_buckets = 1425}, 1);
+  expect_of_bias("0 to 1424 time_buckets, got -3", 9, {.time_buckets = -3}, 1);
+  expect_of_bias("a time_bucket_width of 0.062500 or more, got 0.01", 9,
+                 {.time_buckets = 4, .time_bucket_width = 0.01f}, 1);
+  expect_of_bias("a time of each row [h, 1] and of each event [h, 1], got 't' [h, 2] and 't' [h, 2]", 9,
+                 {.time_buckets = 4}, 2);
+  expect_of_bias("times of 1 parts, those that are no contexts, got 0 times and 0 next_times", 9, {.time_buckets = 4},
+                 0);
+  expect_of_bias("times of 0 parts, those that are no contexts, as there are no time_buckets, got 1 times", 9, {}, 1);
+  expect_of_bias("events in order, as there is a bias, got contexts and targets", 9, {.contexts = 1, .time_buckets = 4},
+                 1);
+  expect("h's last 9 rows", [](B b, Axis user, Axis, Tensor, Tensor i) {  // a target is behind them
+    b.hstu("a", {b.dense("x", b.axis("h", user, keep_last(9)), 4), i}, {.positions = 9});
+  });
+  expect("one part in order, as there is a bias by position, got 2", [](B b, Axis, Axis, Tensor, Tensor i) {
+    b.hstu("a", {i, i, i}, {.positions = 4});
+  });
   expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor) { b.relu(b.hstu("a", {})[1]); });
   expect("a max_length of 1 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.max_length = 0}); });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.hstu("a", {u}); });
@@ -412,6 +445,37 @@ TEST(Builder, MakesTheGatesOfRecurrentLayersOfAllEventsTogether) {
   EXPECT_EQ(graph.node(graph.outputs[0].node).width, 3);
   EXPECT_EQ(graph.axis(graph.node(graph.outputs[0].node).axis).name, "item");
   EXPECT_EQ(graph.axis(graph.node(graph.outputs[1].node).axis).name, "event");
+}
+
+TEST(Builder, SharesTheBiasesOfHstuAmongItsEventsAndTargetsAndGivesContextsNone) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), event = b.axis("event", user, keep_last(8)), item = b.axis("item", user);
+    const auto c = b.dense("c", b.axis("context", user), 4), t = b.dense("t", event, 1), s = b.dense("s", item, 1);
+    const auto y = b.hstu("a", {c, b.dense("x", event, 4), b.dense("y", item, 4)},
+                          {.heads = 2,
+                           .contexts = 1,
+                           .positions = 9,
+                           .time_buckets = 3,
+                           .bias_by_head = true,
+                           .times = {t, s},
+                           .next_times = {b.dense("n", event, 1), s}});
+    return {{"c", y[0]}, {"x", y[1]}, {"y", y[2]}};
+  });
+  Problems problems;
+  std::vector<std::string> lines;
+  for (const Parameter& p : parameters_of(graph, problems))
+    if (p.name.find("_bias") != std::string::npos) lines.push_back(p.name + " " + to_string(p.shape));
+  EXPECT_THAT(lines, testing::ElementsAre("a.position_bias [2, 9]", "a.time_bias [2, 4]"));
+  std::vector<std::string> biased;  // axes of rows, of keys, and of what else there is
+  for (const Node& node : graph.nodes)
+    if (const auto* op = std::get_if<AttentionOp>(&node.op); op != nullptr) {
+      std::string line = op->has_bias() ? "biased" : "plain";
+      for (const int input : node.inputs)
+        if (const Node& n = graph.node(input); n.width == 1) line += " " + n.name;
+      biased.push_back(line + " " + graph.axis(node.axis).name + " " + std::to_string(node.inputs.size()));
+    }
+  EXPECT_THAT(biased, testing::ElementsAre("plain context 3", "plain event 3", "biased n t event 5", "plain item 3",
+                                           "biased s t item 7"));
 }
 
 TEST(Builder, NamesParametersAfterTheirLayers) {

@@ -1417,6 +1417,20 @@ TEST(Compile, RefusesWindowsAndFoldsThatAreNone) {
               HasSubstr("a window only with the weights of silu, got a softmax"));
   EXPECT_THAT(attention([](AttentionOp& op) { op.window = 3, op.causal = false; }),
               HasSubstr("a window only where attention is causal or of another axis"));
+  const auto biased = [&](auto change) {
+    return attention([&](AttentionOp& op) {
+      op.name = "a", op.positions = 4, op.clamp_positions = true;
+      change(op);
+    });
+  };
+  EXPECT_EQ(biased([](AttentionOp&) {}), "accepted");
+  EXPECT_THAT(biased([](AttentionOp& op) { op.weights = AttentionWeights::softmax, op.divisor = 1, op.window = 0; }),
+              HasSubstr("a bias by position or time only with the weights of silu, got a softmax"));
+  EXPECT_THAT(biased([](AttentionOp& op) { op.name.clear(); }), HasSubstr("a name for the biases, got none"));
+  EXPECT_THAT(biased([](AttentionOp& op) { op.causal = false; }),
+              HasSubstr("a bias by position only where attention is causal or of another axis"));
+  EXPECT_THAT(biased([](AttentionOp& op) { op.time_buckets = 2; }), HasSubstr("5 inputs, got 3"));
+  EXPECT_THAT(attention([](AttentionOp& op) { op.bias_by_head = true; }), HasSubstr("bias_by_head with a bias"));
   const auto norm = [](std::vector<ElementwiseFunction> folds) {
     return refusal_of<LayerNormOp>([folds](LayerNormOp& op) { op.folds = folds; });
   };

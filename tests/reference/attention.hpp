@@ -13,6 +13,30 @@
 
 namespace warprank::reference {
 
+/// Biases of scores; null: there is no such one. Tables are one, or one for each head.
+struct RelativeBias {
+  int64_t tables = 1, num_positions = 0, num_buckets = 0;
+  const float *positions = nullptr, *times = nullptr;  ///< [tables, num_positions], [tables, num_buckets + 1]
+  double bucket_width = 0.301;
+  const float *query_times = nullptr, *key_times = nullptr;
+
+  int64_t bucket_of(double difference) const {
+    if (!(std::fabs(difference) > 1)) return 0;
+    return static_cast<int64_t>(
+        std::min(std::floor(std::log(std::fabs(difference)) / bucket_width), static_cast<double>(num_buckets)));
+  }
+  /// Adds that of a key so many places and so much time before its query to the last of the scores.
+  void add(int64_t head, int64_t distance, float difference, Bounded& scores) const {
+    const int64_t table = tables > 1 ? head : 0;
+    const auto add_number = [&](double number) {
+      scores.value.back() += number;
+      scores.bound.back() += 2 * std::fabs(number);
+    };
+    if (positions != nullptr) add_number(positions[table * num_positions + std::min(distance, num_positions - 1)]);
+    if (times != nullptr) add_number(times[table * (num_buckets + 1) + bucket_of(difference)]);
+  }
+};
+
 /// How an attention weighs its keys. `own`: a key and a value more for each query; null: none.
 struct AttentionSettings {
   int64_t heads = 1;
@@ -23,6 +47,7 @@ struct AttentionSettings {
   Matrix<const float> own_k = {}, own_v = {};
   int64_t window = 0, full_last = 0;  ///< as AttentionOp's
   bool of_magnitudes = false;         ///< sum_t |w_t v_t|, which bounds are made of
+  RelativeBias bias = {};
 };
 
 /// Of a segment with `count` keys the first that query `place` of it sees. With `causal` it sees no key behind itself.
@@ -61,10 +86,14 @@ inline Bounded attention(Matrix<const float> q, Matrix<const float> k, Matrix<co
         std::vector<const float*> values;
         for (int64_t t = first; t < end; ++t) {
           append_score(q.row(i), k.row(t), h * dim, (h + 1) * dim, settings.scale, scores);
+          const float apart =
+              settings.bias.times != nullptr ? settings.bias.query_times[i] - settings.bias.key_times[t] : 0;
+          settings.bias.add(h, (settings.causal ? place : keys.size(s)) - (t - keys.begin(s)), apart, scores);
           values.push_back(v.row(t) + h * dim);
         }
         if (has_own) {
           append_score(q.row(i), settings.own_k.row(i), h * dim, (h + 1) * dim, settings.scale, scores);
+          settings.bias.add(h, 0, 0, scores);
           values.push_back(settings.own_v.row(i) + h * dim);
         }
         const Bounded weights = settings.weights == AttentionWeights::silu
@@ -83,7 +112,7 @@ inline Bounded attention_in_fp16(Matrix<const float> q, Matrix<const float> k, M
   AttentionSettings magnitudes = settings;
   magnitudes.of_magnitudes = true;
   AttentionSettings of_equal_weights = magnitudes;
-  of_equal_weights.scale = 0, of_equal_weights.weights = AttentionWeights::softmax;
+  of_equal_weights.scale = 0, of_equal_weights.bias = {}, of_equal_weights.weights = AttentionWeights::softmax;
   Bounded y = attend(settings);
   const Bounded weighted = attend(magnitudes), mean = attend(of_equal_weights);
   const double of_each_value = settings.weights == AttentionWeights::softmax ? 0x1p-15 : 1 / settings.divisor;

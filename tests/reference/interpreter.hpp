@@ -339,6 +339,27 @@ class Interpreter {
     return cell(scale * product.value, std::fabs(scale) * (product.bound + 2 * std::fabs(product.value)));
   }
 
+  /// Times are compared in FP32.
+  float time(size_t i, size_t r) const { return static_cast<float>(input(i, r)[0].value); }
+
+  /// A score with the biases of a key that is so many places and so much time before its row.
+  Cell biased(const AttentionOp& op, size_t head, size_t distance, float apart, const Cell& score) const {
+    Sum sum(rounding_);
+    sum.add(score);
+    const auto add = [&](const char* which, int64_t count, double place) {
+      const size_t first = op.bias_by_head ? head * static_cast<size_t>(count) : 0;
+      const double last = static_cast<double>(count - 1);
+      sum.add(exact(weight(op.name + which)[first + static_cast<size_t>(std::min(place, last))]));
+    };
+    if (op.positions > 0) add(".position_bias", op.positions, static_cast<double>(distance));
+    if (op.time_buckets > 0) {
+      const double difference = std::fabs(static_cast<double>(apart));
+      const double bucket = difference > 1 ? std::floor(std::log(difference) / op.time_bucket_width) : 0;
+      add(".time_bias", op.time_buckets + 1, bucket);
+    }
+    return op.has_bias() ? sum.total() : score;
+  }
+
   Row row_of(const AttentionOp& op, size_t r) const {
     std::vector<size_t> events = events_of(r, input_node(1));
     const size_t all = events.size();
@@ -355,13 +376,16 @@ class Interpreter {
     for (size_t first = 0; first < width(); first += dim) {
       Row scores;
       std::vector<Row> values;
-      const auto attend_to = [&](const Row& k, const Row& v) {
-        scores.push_back(score(input(0, r), k, first, dim, scale));
+      const auto attend_to = [&](const Row& k, const Row& v, size_t distance, float apart) {
+        scores.push_back(biased(op, first / dim, distance, apart, score(input(0, r), k, first, dim, scale)));
         const auto begin = v.begin() + static_cast<std::ptrdiff_t>(first);
         values.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(dim));
       };
-      for (size_t t : events) attend_to(input(1, t), input(2, t));
-      if (node_->inputs.size() > 3) attend_to(input(3, r), input(4, r));
+      size_t distance = (op.causal ? events.size() - 1 : events.size());
+      for (size_t t : events)
+        attend_to(input(1, t), input(2, t), distance--, op.time_buckets > 0 ? time(3, r) - time(4, t) : 0);
+      if (const size_t own = op.own_input(); node_->inputs.size() > own)
+        attend_to(input(own, r), input(own + 1, r), 0, 0);
       const Row weights = op.weights == AttentionWeights::silu ? silu_weights(scores, op.divisor)
                                                                : normalize(scores, Normalization::softmax);
       const Row head = weighted_sums(weights, values, dim);

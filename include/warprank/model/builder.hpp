@@ -125,6 +125,13 @@ struct HstuOptions {
   bool norm_by_part = false;         ///< each part has layer norms of its own, as domains of MTGR have
   bool norm_by_head = false;         ///< the second layer norm norms each head by itself, with its own scale and shift
   bool out_bias = false;             ///< of the output's linear layer
+  int64_t positions = 0;             ///< distances that have a bias of their own in the scores, from 0 on; 0: none
+  bool clamp_positions = false;      ///< longer distances have the bias of the longest; false: there may be none
+  int64_t time_buckets = 0;          ///< of differences of time that have a bias, behind the first bucket; 0: none
+  float time_bucket_width = 0.301f;  ///< bucket = log(max(1, difference)) / width, rounded down
+  bool bias_by_head = false;         ///< each head has biases of its own
+  std::vector<Tensor> times = {};    ///< when the rows of each part but contexts were, [axis, 1]; with time_buckets
+  std::vector<Tensor> next_times = {};  ///< when what follows each of them was; empty: the same as `times`
 };
 struct FieldLinearOptions {
   bool bias = true;                  ///< one of each new field
@@ -279,6 +286,12 @@ class Builder {
   /// rows of the parts before its own, of its own itself and those before, and targets only themselves; rows of
   /// contexts, which are without order, see one another. All use the same weights, but norms by part, which are
   /// "<name>.norm.<part>" and "<name>.attention_norm.<part>".
+  ///
+  /// Scores may have relative biases, but not those of contexts: "<name>.position_bias" [positions] by how many places
+  /// an event is before a row, where targets are one place behind the last event, and "<name>.time_bias" [time_buckets
+  /// + 1] by the bucket of |next time of the row - time of the event|; a target is 0 places and no time away from
+  /// itself. Times are FP32, which holds whole seconds up to 2^24, half a year, exactly: give them from a moment of the
+  /// request, not from 1970. Times that decrease are fine, as differences are absolute.
   std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence,
                            const HstuOptions& options = {}, SourceLine at = SourceLine::current());
 

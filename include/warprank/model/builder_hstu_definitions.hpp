@@ -55,8 +55,24 @@ WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, 
   if (options.contexts < 0 || parts.contexts + parts.targets > parts.count)
     return refuse("contexts among the " + std::to_string(parts.count - parts.targets) + " parts that are no targets",
                   std::to_string(options.contexts));
-  if (options.window != 0 && parts.num_ordered() != 1)
-    return refuse("one part in order, as there is a window", std::to_string(parts.num_ordered()));
+  const bool has_bias = options.positions != 0 || options.time_buckets != 0;
+  if ((options.window != 0 || options.positions != 0) && parts.num_ordered() != 1)
+    return refuse(
+        std::string("one part in order, as there is a ") + (options.window != 0 ? "window" : "bias by position"),
+        std::to_string(parts.num_ordered()));
+  if (has_bias && parts.num_ordered() == 0)
+    return refuse("events in order, as there is a bias", "contexts and targets");
+  if ((options.bias_by_head && !has_bias) || (options.clamp_positions && options.positions == 0))
+    return refuse("bias_by_head with a bias, and clamp_positions with one by position", "none");
+  const std::vector<Tensor>& next_times = options.next_times.empty() ? options.times : options.next_times;
+  const size_t num_times = options.time_buckets != 0 ? parts.count - parts.contexts : 0;
+  if (options.times.size() != num_times || next_times.size() != num_times)
+    return refuse(
+        "times of " + std::to_string(num_times) + " parts, those that are no contexts" +
+            (options.time_buckets != 0 ? "" : ", as there are no time_buckets"),
+        std::to_string(options.times.size()) + " times and " + std::to_string(next_times.size()) + " next_times");
+  for (size_t i = 0; i < num_times; ++i)
+    if (!check_tensor(at, what, options.times[i]) || !check_tensor(at, what, next_times[i])) return nothing;
 
   const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width;
   const auto norm = [&](const char* which, Tensor x, size_t part, int64_t groups) {
@@ -84,7 +100,17 @@ WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, 
       if (!parts.is_context(j) && (i == j || parts.is_target(i)))
         attention.window = options.window, attention.full_last = options.full_last;
       std::vector<Tensor> inputs{projected[i].q, projected[j].k, projected[j].v};
-      if (parts.is_target(i) && seen.empty()) inputs.insert(inputs.end(), {projected[i].k, projected[i].v});
+      if (has_bias && !parts.is_context(i) && !parts.is_context(j)) {
+        attention.name = name;
+        if (i == j || parts.is_target(i))
+          attention.positions = options.positions, attention.clamp_positions = options.clamp_positions;
+        attention.time_buckets = options.time_buckets, attention.time_bucket_width = options.time_bucket_width;
+        attention.bias_by_head = options.bias_by_head;
+        if (num_times > 0)
+          inputs.insert(inputs.end(), {next_times[i - parts.contexts], options.times[j - parts.contexts]});
+      }
+      if (parts.is_target(i) && j == (has_bias ? parts.contexts : 0))
+        inputs.insert(inputs.end(), {projected[i].k, projected[i].v});
       seen.push_back(append(attention, inputs, name, at));
     }
     Tensor sum = seen[0];

@@ -37,6 +37,7 @@ inline StepKind step_kind(const Op& op) {
 /// themselves keep their rows in registers.
 inline size_t kernel_variant(const Op& op) {
   const auto* attention = std::get_if<AttentionOp>(&op);
+  if (attention != nullptr && attention->has_bias()) return 2;
   const bool is_silu = attention != nullptr && attention->weights == AttentionWeights::silu;
   return is_silu || std::holds_alternative<LayerNormOp>(op) ? 1 : 0;
 }

@@ -19,7 +19,7 @@ inline std::vector<DType> value_types(const Graph& graph, const Storage& storage
   std::vector<DType> types(graph.nodes.size(), DType::f32);
   for (const Node& node : graph.nodes)
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (visit_traits(node.op, [i](const auto&, auto traits) { return traits.reads_halves(i); }))
+      if (visit_traits(node.op, [i](const auto& op, auto traits) { return traits.reads_halves(op, i); }))
         types[root(static_cast<size_t>(node.inputs[i]))] = DType::f16;
   for (size_t n = 0; n < types.size(); ++n)
     if (graph.nodes[n].type) types[root(n)] = *graph.nodes[n].type;

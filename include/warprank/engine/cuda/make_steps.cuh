@@ -196,6 +196,10 @@ class StepMaker {
   }
   void add_attentions(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
+    for (const int n : nodes)
+      if (std::get<AttentionOp>(node(n).op).has_bias())
+        throw invalid_argument("attention '" + node(n).name + "' on CUDA", "no bias by position or time",
+                               "a bias, which only the host engine computes");
     add(nodes,
         [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_attentions(nodes, bindings, memory); });
   }

@@ -69,7 +69,7 @@ struct OpTraits<LinearOp> {
   static constexpr Across across = Across::row_by_row;
   static constexpr bool reads_ancestors = false;
   static constexpr Fields fields = Fields::none;
-  static constexpr bool reads_halves(size_t input) { return input == 0; }
+  static constexpr bool reads_halves(const LinearOp&, size_t input) { return input == 0; }
 
   template <class Shapes>
   static std::optional<NodeShape> infer(const LinearOp& op, Shapes& node) {

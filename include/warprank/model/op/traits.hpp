@@ -15,7 +15,7 @@
 /// | `across` | the axis on which late broadcast computes it |
 /// | `reads_ancestors` | whether its kernels read inputs of outer axes directly, without an expand |
 /// | `fields` | whether its inputs are fields of `op.dim` columns |
-/// | `reads_halves(i)` | whether its kernels read input i only as FP16 |
+/// | `reads_halves(op, i)` | whether its kernels read input i only as FP16 |
 ///
 /// The functions are templates, since graphs are defined after them.
 
@@ -82,11 +82,17 @@ struct CostOfCopy {
 };
 /// Kernels that read each input as FP32, or as it is stored.
 struct ReadsFloats {
-  static constexpr bool reads_halves(size_t) { return false; }
+  template <class Op>
+  static constexpr bool reads_halves(const Op&, size_t) {
+    return false;
+  }
 };
 /// Kernels that run on tensor cores.
 struct ReadsHalves {
-  static constexpr bool reads_halves(size_t) { return true; }
+  template <class Op>
+  static constexpr bool reads_halves(const Op&, size_t) {
+    return true;
+  }
 };
 
 }}  // namespace warprank::v0

@@ -66,11 +66,13 @@ inline void add_own_values(Span<const float> weights, Matrix<const float> own_v,
     weighted_sums({&weights[r], 1, 1, 1}, own_v.row_range(r, 1), true, y.row_range(r, 1));
 }
 
-/// One head of one segment.
+/// One head of one segment. Times of `bias` are those of the segment.
 template <class Products, class Element = typename Products::Element>
 void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, const OwnKeys& own,
-            const AttentionOptions& options, Matrix<float> y, float* workspace) {
+            const AttentionOptions& options, const AttentionBias& bias, int64_t head, Matrix<float> y,
+            float* workspace) {
   const bool silu = options.weights == AttentionWeights::silu;
+  const float scale = bias.tables == nullptr ? options.scale : 1;  // a bias is added to what is scaled
   const int64_t padded = padded_keys(k.rows);
   float* const packed = workspace;
   float* const zeros = packed + padded * k.cols;
@@ -100,15 +102,22 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
 
     for (int64_t r = 0; r < rows; ++r) {
       float* const of_row = scores + r * stride + seen[r].begin - begin;
+      if (bias.tables != nullptr) {
+        const float time = bias.query_times.data != nullptr ? *bias.query_times.row(first + r) : 0;
+        add_bias(options.scale, bias, head, time, bias.key_times, options.causal ? first + r : k.rows, seen[r], of_row);
+      }
       if (silu)
-        finite_silu(options.scale, 1 / options.divisor, of_row, seen[r].end - seen[r].begin);
+        finite_silu(scale, 1 / options.divisor, of_row, seen[r].end - seen[r].begin);
       else
         finite_softmax(options.scale, of_row, seen[r].end - seen[r].begin);
     }
     float own_weights[tile_rows];  // before y, which may be q, is written
     if (own.k.data != nullptr) {
       for (int64_t r = 0; r < rows; ++r) own_weights[r] = dot_product(q.row(first + r), own.k.row(first + r), q.cols);
-      finite_silu(options.scale, 1 / options.divisor, own_weights, rows);
+      if (bias.tables != nullptr)
+        for (int64_t r = 0; r < rows; ++r)
+          own_weights[r] = options.scale * own_weights[r] + bias.tables->of_own(bias.first_head + head);
+      finite_silu(scale, 1 / options.divisor, own_weights, rows);
     }
     const Matrix<float> sums = y.row_range(first, rows);
     weighted_sums({scores + all.begin - begin, rows, all.end - all.begin, stride},
@@ -128,13 +137,14 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
 
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
                       Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace,
-                      const OwnKeys& own) {
+                      const OwnKeys& own, const AttentionBias& bias) {
   assert(queries.count == keys.count && queries.rows() == q.rows && keys.rows() == k.rows);
   assert(k.rows == v.rows && q.cols == k.cols && q.cols == v.cols && q.cols % options.heads == 0);
   assert(y.rows == q.rows && y.cols == q.cols);
   const bool has_own = own.k.data != nullptr;
   assert(!has_own || (options.weights == AttentionWeights::silu && own.k.rows == q.rows && own.v.rows == q.rows &&
                       own.k.cols == q.cols && own.v.cols == q.cols));
+  assert(bias.tables == nullptr || options.weights == AttentionWeights::silu);
   const int64_t dim = q.cols / options.heads;
   auto* run = &attend<Fp32Products>;
   if constexpr (compiles_bf16_products)
@@ -148,12 +158,17 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
     }
     assert(workspace.size() >= attention_workspace(dim, keys.size(s), options.precision));
     assert(!options.causal || queries.size(s) == keys.size(s));
+    AttentionBias of_segment = bias;
+    if (bias.query_times.data != nullptr) {
+      of_segment.query_times = rows_of(bias.query_times, queries);
+      of_segment.key_times = rows_of(bias.key_times, keys);
+    }
     for (int64_t h = 0; h < options.heads; ++h) {
       const auto head = [&](auto m) { return m.columns(h * dim, dim); };
       const OwnKeys own_of_head =
           has_own ? OwnKeys{head(rows_of(own.k, queries)), head(rows_of(own.v, queries))} : OwnKeys{};
-      run(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), own_of_head, options,
-          head(rows_of(y, queries)), align_to_line(workspace));
+      run(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), own_of_head, options, of_segment,
+          h, head(rows_of(y, queries)), align_to_line(workspace));
     }
   }
 }

@@ -18,12 +18,15 @@
 /// linears of their own. A segment without keys gives zeros, or what the query's own key gives. Infinite scores count
 /// as the largest finite ones. With a window, which needs the weights of silu, query i of a causal attention sees the
 /// keys i - window to i, and queries of other rows than the keys see the last `window` keys; the last `full_last`
-/// queries of a causal segment, and other queries where it is not 0, see all up to theirs.
+/// queries of a causal segment, and other queries where it is not 0, see all up to theirs. With the weights of silu a
+/// bias may be added to each score (attention_bias.hpp), s_t = scale <q, k_t> + bias.
 ///
 /// FP32. With s the scores, u = 2^-24 and d_t = |scale| (D + 2) sum_d |q_d k_t,d|, the error of y is at most
 ///
 ///     softmax:  u sum_t w_t |v_t| (2 T + 16 + e_t + sum_t' w_t' e_t'),   e_t = d_t + max(s) - s_t
 ///     silu:     u sum_t (|w_t| (T + 12) + 1.1 d_t / divisor) |v_t|, and 2^-118 sum_t |v_t| beside
+///
+/// where the parts of a bias add 2 (|position| + |time|) to d_t.
 ///
 /// BF16 (ops/host/products.hpp): scores are products of q and k rounded, which is |scale| v (2 + v) / u sum_d |q_d
 /// k_t,d| more in d_t, v = 2^-8; those of a query's own key and the sum over t stay FP32. A row of y has the same bits
@@ -37,6 +40,7 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/host/attention_bias.hpp"
 #include "warprank/ops/host/attention_weights.hpp"
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/products.hpp"
@@ -72,6 +76,8 @@ struct OwnKeys {
 
 }}}  // namespace warprank::v0::host_ops
 
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/attention_bias-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/attention-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
@@ -88,8 +94,8 @@ inline int64_t attention_workspace(int64_t dim, int64_t max_keys, Precision prec
 /// `workspace`: attention_workspace(D, longest segment of `keys`, options.precision) floats.
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
                       Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace,
-                      const OwnKeys& own = {}) {
-  HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace, own);
+                      const OwnKeys& own = {}, const AttentionBias& bias = {}) {
+  HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace, own, bias);
 }
 
 }}}  // namespace warprank::v0::host_ops
