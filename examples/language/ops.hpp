@@ -373,7 +373,8 @@ inline Outputs augru(Builder& b) {
 /// whole seconds up to 2^24, 194 days, exactly: measure them from the request, not from 1970, where they are 128
 /// seconds apart. Differences are absolute, so that times may decrease. Buckets are found by comparison with limits in
 /// FP32, the same on all machines; PyTorch's logarithm may take a difference at the very end of a bucket for the next.
-/// The CUDA engine refuses a model with such biases by name.
+/// On a GPU times are dense inputs that nothing else reads, as layers would have them in FP16; a model that does is
+/// refused by name.
 ///
 /// Not yet here: values of another width than keys.
 inline Outputs hstu(Builder& b) {

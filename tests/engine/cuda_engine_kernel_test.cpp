@@ -263,6 +263,31 @@ TEST_F(CudaEngine, RefusesLayersThatAreTooLargeByName) {
       "'layer.hidden': recurrent: hidden: expected 1 to 128 columns, got 129");
 }
 
+TEST_F(CudaEngine, RefusesTimesThatALayerReadsAsHalves) {
+  for (const bool is_read : {false, true}) {
+    const Plan plan = plan_for(warprank::build([&](Builder& b) -> Outputs {
+                                 const auto event = b.axis("event", b.axis("user"));
+                                 const auto time = b.dense("time", event, 1);
+                                 const auto y =
+                                     b.hstu("layer", {b.dense("x", event, 4)}, {.time_buckets = 3, .times = {time}});
+                                 return {{"y", y[0]}, {"z", is_read ? b.linear("other", time, 2) : y[0]}};
+                               }),
+                               {});
+    const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+    if (!is_read) {
+      EXPECT_NO_THROW(Model::bind(plan, test_support::random_weights(plan, 1), tables));
+      continue;
+    }
+    try {
+      Model::bind(plan, test_support::random_weights(plan, 1), tables);
+      FAIL();
+    } catch (const invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("attention 'layer' on CUDA: expected times that are FP32"));
+      EXPECT_THAT(error.what(), HasSubstr("got 'time', which is FP16 for another op"));
+    }
+  }
+}
+
 TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
   const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
                                const auto user = b.axis("user"), item = b.axis("item", user);

@@ -210,8 +210,9 @@ inline Outputs self_attention(Builder& b) {
 
 inline Outputs hstu(Builder& b) {
   const auto user = b.axis("user");
-  const auto x = b.dense("x", b.axis("event", user), 6), y = b.dense("y", b.axis("item", user), 6),
-             c = b.dense("c", b.axis("context", user), 6);
+  const auto event = b.axis("event", user, keep_last(10)), item = b.axis("item", user);
+  const auto x = b.dense("x", event, 6), y = b.dense("y", item, 6), c = b.dense("c", b.axis("context", user), 6);
+  const std::vector<Tensor> times{b.dense("t", event, 1), b.dense("now", item, 1)};
   Outputs outputs;
   const auto keep = [&](const std::string& name, const std::vector<Tensor>& layer,
                         const std::vector<std::string>& names) {
@@ -243,6 +244,36 @@ inline Outputs hstu(Builder& b) {
        b.hstu("ordered", {c, x, y},
               {.heads = 2, .max_length = 5, .eps = 0.5f, .gate = HstuGate::of_norm, .norm_by_head = true}),
        three);
+  keep("relative",
+       b.hstu("relative", {x, y},
+              {.heads = 2,
+               .max_length = 4,
+               .scale = 1,
+               .eps = 0.5f,
+               .positions = 12,
+               .time_buckets = 40,
+               .times = times,
+               .next_times = {b.dense("next", event, 1), times[1]}}),
+       two);
+  keep("by_head",
+       b.hstu("by_head", {c, x, y},
+              {.heads = 2,
+               .max_length = 4,
+               .eps = 0.5f,
+               .contexts = 1,
+               .contexts_see_events = true,
+               .window = 5,
+               .positions = 4,
+               .clamp_positions = true,
+               .time_buckets = 6,
+               .time_bucket_width = 1.25f,
+               .bias_by_head = true,
+               .times = times}),
+       three);
+  keep("relative_alone",
+       b.hstu("relative_alone", {x},
+              {.heads = 3, .max_length = 3, .eps = 0.5f, .positions = 3, .clamp_positions = true}),
+       events);
   return outputs;
 }
 

@@ -33,11 +33,14 @@ struct AttentionCase {
   float divisor = 1;
   bool has_own_keys = false;
   int64_t window = 0, full_last = 0;
-  float of_values = 1;  ///< magnitude of q, k and v
+  warprank::AttentionBiasShape bias{1, 0, 0};  ///< without positions and buckets: none
+  float of_times = 400;                        ///< magnitude of times
+  float of_values = 1;                         ///< magnitude of q, k and v
   bool is_aligned = true, half_y = false;
   int64_t more = 2;                 ///< parents and rows of the capacity
   std::vector<float> q, k, v;       ///< [items, heads * dim], [events, heads * dim]; FP16 numbers
   std::vector<float> own_k, own_v;  ///< [items, heads * dim] with own keys, else none
+  std::vector<float> by_position, by_time, item_times, event_times;  ///< of a bias
 
   /// Fills in what is random.
   AttentionCase& make(uint32_t seed = 1) {
@@ -48,12 +51,19 @@ struct AttentionCase {
     v = rounded(random_values(engine, num_events() * width(), of_values));
     own_k = rounded(random_values(engine, num_own() * width(), of_values));
     own_v = rounded(random_values(engine, num_own() * width(), of_values));
+    if (!has_bias()) return *this;
+    by_position = random_values(engine, bias.tables * bias.positions, 1);
+    by_time = random_values(engine, bias.tables * bias.cells_of_table(), 1);
+    item_times = random_values(engine, num_items(), of_times);
+    event_times = random_values(engine, num_events(), of_times);
     return *this;
   }
 
+  bool has_bias() const { return bias.positions > 0 || bias.has_time(); }
   int64_t width() const { return heads * dim; }
   int64_t num_items() const { return std::accumulate(items.begin(), items.end(), int64_t{0}); }
   int64_t num_events() const { return std::accumulate(events.begin(), events.end(), int64_t{0}); }
+  int64_t num_times(int64_t rows) const { return has_bias() ? rows : 0; }
   int64_t num_own() const { return has_own_keys ? num_items() : 0; }
   int64_t num_users() const { return static_cast<int64_t>(items.size()); }
   double true_scale() const { return scale == 0 ? 1 / std::sqrt(static_cast<double>(dim)) : scale; }
@@ -76,6 +86,11 @@ struct AttentionCase {
       settings.own_k = {own_k.data(), num_items(), width()};
       settings.own_v = {own_v.data(), num_items(), width()};
     }
+    if (bias.positions > 0) settings.bias.positions = by_position.data();
+    if (bias.has_time()) settings.bias.times = by_time.data();
+    settings.bias.tables = bias.tables, settings.bias.num_positions = bias.positions;
+    settings.bias.num_buckets = bias.time_buckets, settings.bias.bucket_width = bias.time_bucket_width;
+    settings.bias.query_times = item_times.data(), settings.bias.key_times = event_times.data();
     return warprank::reference::attention_in_fp16({q.data(), num_items(), width()}, {k.data(), num_events(), width()},
                                                   {v.data(), num_events(), width()}, queries, keys, settings);
   }
@@ -117,6 +132,9 @@ class DeviceAttention {
         own_k_(c.num_own(), c.width(), c.num_own() + c.more, c.is_aligned, c.own_k),
         own_v_(c.num_own(), c.width(), c.num_own() + c.more, c.is_aligned, c.own_v),
         half_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned),
+        bias_(c.has_bias() ? warprank::pack_attention_bias(c.bias, c.by_position, c.by_time) : std::vector<float>()),
+        item_times_(c.num_times(c.num_items()), 1, c.num_times(c.num_items() + c.more), c.is_aligned, c.item_times),
+        event_times_(c.num_times(c.num_events()), 1, c.num_times(c.num_events() + c.more), c.is_aligned, c.event_times),
         float_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned) {}
 
   warprank::Attention view() {
@@ -132,6 +150,10 @@ class DeviceAttention {
     to.heads = case_.heads, to.scale = case_.scale, to.causal = case_.causal;
     to.weights = case_.weights, to.divisor = case_.divisor;
     to.window = case_.window, to.full_last = case_.full_last;
+    if (case_.has_bias()) {
+      to.bias = bias_.data(), to.bias_shape = case_.bias;
+      to.item_times = item_times_.view(), to.event_times = event_times_.view();
+    }
     if (case_.has_own_keys) to.own_k = own_k_.view(), to.own_v = own_v_.view();
     return to;
   }
@@ -156,7 +178,8 @@ class DeviceAttention {
   const AttentionCase& case_;
   DeviceArray<int64_t> num_parents_, item_offsets_, history_offsets_;
   CapacityMatrix<float16> q_, k_, v_, own_k_, own_v_, half_y_;
-  CapacityMatrix<float> float_y_;
+  DeviceArray<float> bias_;
+  CapacityMatrix<float> item_times_, event_times_, float_y_;
 };
 
 /// A prepared launch with its memory.
@@ -192,7 +215,9 @@ inline std::vector<std::vector<float>> run_attentions(const std::vector<Attentio
     SCOPED_TRACE("attention " + std::to_string(i) + ": " + std::to_string(cases[i].heads) + " heads of " +
                  std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : "") + ", " +
                  warprank::name_of_enum(cases[i].weights) + (cases[i].has_own_keys ? ", own keys" : "") + ", window " +
-                 std::to_string(cases[i].window) + ", full " + std::to_string(cases[i].full_last));
+                 std::to_string(cases[i].window) + ", full " + std::to_string(cases[i].full_last) + ", " +
+                 std::to_string(cases[i].bias.positions) + " positions, " + std::to_string(cases[i].bias.time_buckets) +
+                 " buckets");
     if (check) memory[i]->expect_right(share_of_attention_bound);
     outputs.push_back(memory[i]->values());
   }
@@ -244,6 +269,10 @@ inline void expect_same_alone(const AttentionCase& together, const std::vector<f
       if (together.has_own_keys) {
         alone.own_k = rows(together.own_k, width, item, 1);
         alone.own_v = rows(together.own_v, width, item, 1);
+      }
+      if (together.has_bias()) {
+        alone.item_times = rows(together.item_times, 1, item, 1);
+        alone.event_times = rows(together.event_times, 1, event, together.events[user]);
       }
       for (const int64_t more : {2, 0}) {
         alone.more = more;

@@ -288,17 +288,18 @@ class RandomModel {
         const bool has_context = pick(3) == 0;
         std::vector<Tensor> sequence{any(of_history_), q};
         if (has_context) sequence.insert(sequence.begin(), any(of_history_));
-        const std::vector<Tensor> y = b.hstu(name("hstu"), sequence,
-                                             {.heads = 1 + pick(2),
-                                              .head_dim = 3 * pick(2),
-                                              .max_length = 1 + pick(9),
-                                              .scale = 0.5f * pick(2),
-                                              .eps = 0.1f,
-                                              .contexts = has_context ? 1 : 0,
-                                              .contexts_see_events = pick(2) == 0,
-                                              .window = pick(2) * (1 + pick(4)),
-                                              .gate = static_cast<HstuGate>(pick(3)),
-                                              .norm_by_part = pick(2) == 0});
+        HstuOptions options{.heads = 1 + pick(2),
+                            .head_dim = 3 * pick(2),
+                            .max_length = 1 + pick(9),
+                            .scale = 0.5f * pick(2),
+                            .eps = 0.1f,
+                            .contexts = has_context ? 1 : 0,
+                            .contexts_see_events = pick(2) == 0,
+                            .window = pick(2) * (1 + pick(4)),
+                            .gate = static_cast<HstuGate>(pick(3)),
+                            .norm_by_part = pick(2) == 0};
+        add_biases(of_items ? item_ : session_, options);
+        const std::vector<Tensor> y = b.hstu(name("hstu"), sequence, options);
         of_history_.push_back(y[y.size() - 2]);
         list.push_back(y.back());
         return;
@@ -313,6 +314,22 @@ class RandomModel {
       default:
         of_session_.push_back(b.pool(on(item_), any_pooling()));
     }
+  }
+
+  /// Of the history and of targets on an axis.
+  void add_biases(Axis targets, HstuOptions& options) {
+    const int which = pick(4);  // none, by position, by time, both
+    options.bias_by_head = which > 0 && pick(2) == 0;
+    options.clamp_positions = which % 2 == 1 && pick(2) == 0;
+    if (which % 2 == 1) options.positions = options.clamp_positions ? 1 + pick(3) : 6;
+    if (which < 2) return;
+    Builder& b = *b_;
+    options.time_buckets = 1 + pick(9);
+    options.time_bucket_width = 0.0625f * static_cast<float>(1 + pick(4));  // times are of about 1
+    const auto time = [&](Axis axis) { return b.dense(name("time"), axis, 1); };
+    const Tensor now = pick(2) == 0 ? time(targets) : b.expand(time(user_), targets);
+    options.times = {time(history_), now};
+    if (pick(2) == 0) options.next_times = {time(history_), now};
   }
 
   DotOrder any_order() {

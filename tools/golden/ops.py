@@ -329,6 +329,10 @@ def hstu():
             request.lengths["context"] = [contexts]
             request.values["x"], request.values["y"] = case.normal(events, 6, scale), case.normal(items, 6, scale)
             request.values["c"] = case.normal(contexts, 6, scale)
+            times = np.sort(-np.exp(case.random.uniform(0, 14, events)).round())[:, None]  # seconds before the request
+            request.values["t"] = times.astype(np.float32)
+            request.values["next"] = np.append(times[1:], np.zeros((min(events, 1), 1)), 0).astype(np.float32)
+            request.values["now"] = np.zeros((items, 1), np.float32)
             case.add(request)
 
     def norm(name, parts, groups, eps, by_part, weight):
@@ -369,9 +373,32 @@ def hstu():
         return torch.tensor([[sees(i, j) for j in range(len(part))] for i in range(len(part))],
                             dtype=torch.bool).reshape(len(part), len(part))
 
+    def biases(name, heads, sizes, contexts, targets, positions, time_buckets, bucket_width, by_head, times):
+        """[heads, rows, rows], as RelativeBucketedTimeAndPositionBasedBias; contexts have none."""
+        def tables(which, count):
+            return case.weight(name + which, heads, count) if by_head else case.weight(name + which, count).repeat(heads, 1)
+
+        ordered, rows = slice(sum(sizes[:contexts]), sum(sizes)), sum(sizes[contexts:])
+        bias = torch.zeros(heads, sum(sizes), sum(sizes), dtype=torch.float64)
+        place = torch.arange(rows)
+        if targets:
+            place = place.clamp(max=rows - sizes[-1])
+        if positions:
+            distance = (place[:, None] - place[None, :]).clamp(0, positions - 1)
+            bias[:, ordered, ordered] += tables(".position_bias", positions)[:, distance]
+        if time_buckets:
+            own, following = (torch.cat(parts)[:, 0] for parts in times)
+            apart = (following[:, None] - own[None, :]).abs().clamp(min=1)
+            if targets:
+                apart[rows - sizes[-1]:, rows - sizes[-1]:] = 1
+            bucket = (torch.log(apart) / f32(bucket_width)).long().clamp(max=time_buckets)
+            bias[:, ordered, ordered] += tables(".time_bias", time_buckets + 1)[:, bucket]
+        return bias
+
     def layer(name, parts, heads, dim, max_length, scale=None, eps=0.5, targets=1, contexts=0,
               contexts_see_events=False, window=0, full_last=0, gate="beside", activation="identity",
-              norm_by_part=False, norm_by_head=False, out_bias=False):
+              norm_by_part=False, norm_by_head=False, out_bias=False, positions=0, time_buckets=0,
+              bucket_width=0.301, bias_by_head=False, times=None):
         w, inner, sizes = case.weight, heads * dim, [len(x) for x in parts]
         scale, x = dim**-0.5 if scale is None else scale, torch.cat(parts)
 
@@ -384,7 +411,9 @@ def hstu():
                       for part in "uvqk")
         sees = mask(sizes, targets, contexts, contexts_see_events, window, full_last)
         heads_of = [slice(h * dim, (h + 1) * dim) for h in range(heads)]
-        attended = torch.cat([F.silu(scale * (q[:, h] @ k[:, h].T)) / max_length * sees @ v[:, h] for h in heads_of], 1)
+        bias = biases(name, heads, sizes, contexts, targets, positions, time_buckets, bucket_width, bias_by_head, times)
+        attended = torch.cat([F.silu(scale * (q[:, h] @ k[:, h].T) + bias[i]) / max_length * sees @ v[:, h]
+                              for i, h in enumerate(heads_of)], 1)
         gated = second_norm(u * attended) if gate == "before_norm" else u * second_norm(attended)
         if gate == "beside":
             gated = torch.cat([u, attended, gated], 1)
@@ -408,6 +437,14 @@ def hstu():
              "contexts", "events", "targets")
         keep("ordered", layer("ordered", [c, x, y], 2, 3, 5, gate="of_norm", norm_by_head=True),
              "contexts", "events", "targets")
+        own = [request.dense(name) for name in ("t", "now")]
+        following = [request.dense(name) for name in ("next", "now")]
+        keep("relative", layer("relative", [x, y], 2, 3, 4, f32(1), positions=12, time_buckets=40,
+                               times=(own, following)), "events", "targets")
+        keep("by_head", layer("by_head", [c, x, y], 2, 3, 4, contexts=1, contexts_see_events=True, window=5,
+                              positions=4, time_buckets=6, bucket_width=1.25, bias_by_head=True, times=(own, own)),
+             "contexts", "events", "targets")
+        keep("relative_alone", layer("relative_alone", [x], 3, 2, 3, targets=0, positions=3), "events")
         return outputs
 
     case.save(model)

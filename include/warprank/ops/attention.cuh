@@ -20,8 +20,11 @@
 /// linear layers of their own, and may give q, k and v as columns of one row. With a window, an event of a causal
 /// attention sees itself and the `window` events before it, but the last `full_last` events see all before them; items
 /// come behind all events, and see the last `window` of them. Histories have any length; an empty one
-/// gives zeros, or what the item's own key gives. N, T and the number of parents are read from device memory, up to the
-/// capacities; all may be 0.
+/// gives zeros, or what the item's own key gives. With the weights of silu a bias may be added to each score, s_t =
+/// scale <q, k_t> + position[distance] + time[bucket]: by how many places an event is before the item, where items that
+/// are no events are one place behind all of these, and longer distances count as the longest; and by the bucket of the
+/// absolute difference of their times (core/time_buckets.hpp). Own keys are 0 places and no time away. N, T and the
+/// number of parents are read from device memory, up to the capacities; all may be 0.
 ///
 /// Nothing of size [N, T] leaves the registers: the softmax is corrected as keys and values come. There are two
 /// kernels. If all attentions of a launch have heads of one width, 16, 32, 64 or 128 columns, and matrices aligned to
@@ -39,11 +42,12 @@
 ///
 ///     |y - exact| <= sum_t |v_t| (|w_t| (2 u16 + u (2 T + 16)) + (1.1 u d_t + 2^-24) / divisor)
 ///
-/// where weights of events above 65504 before they are divided count as 65504. Then y is rounded, if it is FP16.
-/// Infinite scores count as the largest finite ones; no score overflows otherwise. NaN in q gets only into its own row
-/// and head, NaN in k only into the rows that see it. A value in v that is not finite gets, as NaN or infinity, only
-/// into its column of the rows that see it. For one target, a row of y has the same bits whatever the other items and
-/// users are. Other attentions in the launch may change the bits if they have another width or need the other kernel.
+/// where biases add 2 (|position| + |time|) to d_t, and weights of events above 65504 before they are divided count as
+/// 65504. Then y is rounded, if it is FP16. Infinite scores count as the largest finite ones; no score overflows
+/// otherwise. NaN in q gets only into its own row and head, NaN in k only into the rows that see it. A value in v that
+/// is not finite gets, as NaN or infinity, only into its column of the rows that see it. For one target, a row of y has
+/// the same bits whatever the other items and users are. Other attentions in the launch may change the bits if they
+/// have another width or need the other kernel.
 ///
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
@@ -61,6 +65,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/launch.cuh"
+#include "warprank/ops/pack_attention_bias.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -80,6 +85,9 @@ struct Attention {
   Matrix<const float16> own_k, own_v;                    ///< [item capacity, heads * D], or null; only with silu
   int64_t window = 0;                                    ///< events before an item that it sees, only with silu; 0: all
   int64_t full_last = 0;  ///< of causal attention, so many last items of a parent see all; of other, all do if not 0
+  const float* bias = nullptr;    ///< of the scores, as packed by ops/pack_attention_bias.hpp, or null; only with silu
+  AttentionBiasShape bias_shape;  ///< of `bias`
+  Matrix<const float> item_times, event_times;  ///< [item capacity, 1], [event capacity, 1], with a bias by time
 };
 
 /// Attentions that run together.

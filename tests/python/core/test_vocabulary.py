@@ -47,6 +47,8 @@ def test_options_reach_the_graph():
         past = b.dense("past", history, 4, default_value=0.5, wire="f16", out_of_range="saturate")
         din = b.din_attention("din", x, past, hidden=[4, 2], normalization="sigmoid", scaled=True,
                               activation=wr.Activation("leaky_relu", alpha=0.25))
+        time, now = b.dense("time", history, 1), b.dense("now", item, 1)
+        b.hstu("h", [past, x], positions=3, clamp_positions=True, time_buckets=7, time_bucket_width=0.5, times=[time, now])
         return {"o": b.linear("l", b.dot([x, din], 4, order="upper", self_=True), 1, bias=False, activation="silu")}
 
     graph = json.loads(wr.build(model).to_json())
@@ -59,6 +61,8 @@ def test_options_reach_the_graph():
     assert settings["din"]["hidden"] == [4, 2] and settings["din"]["scaled"]
     assert settings["din"]["normalization"] == "sigmoid" and settings["din"]["activation"]["alpha"] == 0.25
     assert settings["dot"]["order"] == "upper" and settings["dot"]["self"]
+    assert [settings["h"][k] for k in ("name", "positions", "clamp_positions", "time_buckets", "time_bucket_width")] == [
+        "h", 3, True, 7, 0.5]
     assert not settings["l"]["bias"] and settings["l"]["activation"]["kind"] == "silu"
 
 

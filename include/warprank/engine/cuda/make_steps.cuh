@@ -196,12 +196,10 @@ class StepMaker {
   }
   void add_attentions(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
-    for (const int n : nodes)
-      if (std::get<AttentionOp>(node(n).op).has_bias())
-        throw invalid_argument("attention '" + node(n).name + "' on CUDA", "no bias by position or time",
-                               "a bias, which only the host engine computes");
+    std::vector<AttentionNode> made;
+    for (const int n : nodes) made.push_back(make_attention_node(graph_, n, layout_, source_, memory_));
     add(nodes,
-        [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_attentions(nodes, bindings, memory); });
+        [made](const Bindings& bindings, StepMemory& memory) { return prepare_attentions(made, bindings, memory); });
   }
   void add_pools(const std::vector<int>& nodes) {
     if (nodes.empty()) return;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "warprank/core/dtype.hpp"
@@ -63,6 +64,19 @@ inline Partition choose_partition(int padded_dim, int target, const Policy& poli
   p.stage_bytes = p.chunk * 2 * row_bytes;
   p.bytes = p.keys + p.stage_bytes * policy.stages;
   return p;
+}
+
+/// What lies in device memory, of a multiple of 16 bytes, in registers.
+template <class Record>
+WARPRANK_DEVICE Record load_whole(const Record* from) {
+  Record to;
+  const auto* const words = reinterpret_cast<const uint32_t*>(from);
+  WARPRANK_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof to) / 16; ++i) {
+    const auto four = device::load_vector_read_only<4>(words + 4 * i);
+    std::memcpy(reinterpret_cast<unsigned char*>(&to) + 16 * i, &four, sizeof four);
+  }
+  return to;
 }
 
 /// Of the events before a row, those that it sees.

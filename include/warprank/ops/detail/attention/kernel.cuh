@@ -94,9 +94,9 @@ WARPRANK_DEVICE int first_event_of_rows(const Descriptor& d, int place, int last
                first_event_seen(d.window, d.causal, last_place, num_events));
 }
 
-/// A unit's rows of one head.
-template <int Target, int Columns, AttentionWeights Weights>
-WARPRANK_DEVICE void attend(Header& header, int head) {
+/// A unit's rows of one head. `Bias`: NoBias, or LaneBias of what `relative` says.
+template <int Target, int Columns, AttentionWeights Weights, class Bias>
+WARPRANK_DEVICE void attend(Header& header, int head, [[maybe_unused]] const RelativeBias* relative) {
   constexpr Policy chosen = policy<Target, Columns>;
   const Descriptor& d = header.descriptor;
   const Partition& p = d.partition;
@@ -135,6 +135,16 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     first_key = first_event_of_rows(d, place, place + unit.num_items - 1, num_events) / p.chunk * p.chunk;
     first_of_warp = first_event_of_rows(d, place + first_row, place + last_row, num_events);
   }
+  Bias bias{};
+  if constexpr (Bias::exists) {
+    const RelativeBias of_all = load_whole(relative);
+    bias.begin(of_all, head, unit.first_event, num_keys - 1);
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      const int row = least(first_row + lower * 8 + device::lane_index() / 4, unit.num_items - 1);
+      bias.set_row(of_all, lower, unit.first_item + row, d.causal ? place + row : num_events);
+    }
+  }
   const bool all_see_all = num_keys == 0 || (!d.causal && d.window.events == 0);
 
   const auto keys_of = [&](int stage) { return reinterpret_cast<float16*>(shared + p.keys + stage * p.stage_bytes); };
@@ -169,7 +179,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
       if (first + key + chosen.step <= first_of_warp) continue;
       const SeenKeys seen_of_step = seen.behind(first + key);
       strip.add(d, strip_queries, keys + key * stride, keys + values_place + key * stride,
-                least(chosen.step, needed - first - key), seen_of_step);
+                least(chosen.step, needed - first - key), seen_of_step, bias, first + key);
     }
     device::sync_block();
     if (chosen.stages == 1 && next < num_keys) load_chunk(next, 0);
@@ -180,7 +190,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     if (d.own_k.first != nullptr)
       strip.add_own(d, q, rows_of_head(d.own_k, unit.first_item, first_column, unit.num_items),
                     rows_of_head(d.own_v, unit.first_item, first_column, unit.num_items), first_row,
-                    least(num_rows, strip_rows));
+                    least(num_rows, strip_rows), bias);
   }
   gemm::Operand<void> y = d.y;
   y.data = static_cast<unsigned char*>(y.data) + static_cast<int64_t>(first_column) * (y.is_half ? 2 : 4);
@@ -192,13 +202,12 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
 template <int Target, int Columns>
 inline constexpr int min_blocks = policy<Target, Columns>.min_blocks;
 
-/// Rows of the grid are attentions; each cuts a row into as many parts as it has heads.
-template <int Target, int Columns, AttentionWeights Weights>
-WARPRANK_KERNEL(block_threads, (min_blocks<Target, Columns>))
-attention_kernel(const Descriptor* descriptors) {
+/// All units of a block. Rows of the grid are attentions; each cuts a row into as many parts as it has heads.
+template <int Target, int Columns, AttentionWeights Weights, class Bias = NoBias>
+WARPRANK_DEVICE void attend_all(const Descriptor* descriptor, const RelativeBias* relative) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
   const Descriptor& d = header.descriptor;
-  copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
+  copy_descriptor<block_threads>(header.descriptor, descriptor);
   device::wait_for_previous_launch();
   device::sync_block();
   const unsigned heads = static_cast<unsigned>(d.heads), block = device::block_index().x;
@@ -210,8 +219,26 @@ attention_kernel(const Descriptor* descriptors) {
     if (device::thread_rank() == 0) next_items(d.axes, header.work);
     device::sync_block();
     if (header.work.unit.num_items == 0) return;
-    attend<Target, Columns, Weights>(header, static_cast<int>(block % heads));
+    attend<Target, Columns, Weights, Bias>(header, static_cast<int>(block % heads), relative);
   }
+}
+
+template <int Target, int Columns, AttentionWeights Weights>
+WARPRANK_KERNEL(block_threads, (min_blocks<Target, Columns>))
+attention_kernel(const Descriptor* descriptors) {
+  attend_all<Target, Columns, Weights>(&descriptors[device::block_index().y], nullptr);
+}
+
+/// With a bias narrow heads would spill in the registers of as many blocks.
+template <int Target, int Columns>
+inline constexpr int biased_min_blocks = Columns <= narrow_columns ? 3 : min_blocks<Target, Columns>;
+
+/// The same of attentions that may have a bias, with the weights of silu.
+template <int Target, int Columns>
+WARPRANK_KERNEL(block_threads, (biased_min_blocks<Target, Columns>))
+biased_attention_kernel(const BiasedDescriptor* descriptors) {
+  const BiasedDescriptor& biased = descriptors[device::block_index().y];
+  attend_all<Target, Columns, AttentionWeights::silu, LaneBias>(&biased, &biased.bias);
 }
 
 }}}  // namespace warprank::v0::detail::attention

@@ -18,6 +18,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/attention/bias.cuh"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
 #include "warprank/ops/detail/attention/split.cuh"
@@ -37,19 +38,50 @@ struct Plan {
   AttentionWeights weights = AttentionWeights::softmax;
   std::vector<SiluSplitDescriptor> split;  ///< none: attention_kernel
   bool has_window = false;
-  int split_dim = 0, heads = 0;  ///< of the widest attention
-  int64_t units = 0;             ///< of the largest one
+  bool has_bias = false;
+  std::vector<RelativeBias> biases;  ///< of each attention
+  int split_dim = 0, heads = 0;      ///< of the widest attention
+  int64_t units = 0;                 ///< of the largest one
 
   std::vector<unsigned char> bytes() const {
+    if (has_bias)
+      return split.empty() ? with_biases<BiasedDescriptor>(descriptors) : with_biases<BiasedSplitDescriptor>(split);
     if (split.empty()) return bytes_of(descriptors);
     if (weights == AttentionWeights::silu) return bytes_of(split);
     return bytes_of(std::vector<SplitDescriptor>(split.begin(), split.end()));
+  }
+
+ private:
+  template <class Biased, class Descriptor>
+  std::vector<unsigned char> with_biases(const std::vector<Descriptor>& of_all) const {
+    std::vector<Biased> biased(of_all.size());
+    for (size_t i = 0; i < of_all.size(); ++i) {
+      static_cast<Descriptor&>(biased[i]) = of_all[i];
+      biased[i].bias = biases[i];
+    }
+    return bytes_of(biased);
   }
 };
 
 template <class Given>
 bool has_own_keys(const Given& given) {
   return given.own_k.data != nullptr || given.own_v.data != nullptr;
+}
+
+template <class Given>
+void check_bias(const Given& given, const std::string& what, Problems& problems) {
+  if (given.bias == nullptr) return;
+  const AttentionBiasShape& shape = given.bias_shape;
+  if (given.weights != AttentionWeights::silu)
+    problems.add(what + "'s bias", "the weights of silu", "the weights of a softmax");
+  if (shape.tables != 1 && shape.tables != given.heads)
+    problems.add(what + "'s bias", "a table for all heads, or one for each", std::to_string(shape.tables));
+  check_pointer(what + "'s bias", given.bias, 16, problems);
+  if (shape.positions > 0 && !given.causal && given.item_offsets == given.history_offsets)
+    problems.add(what + "'s bias by position", "causal attention, or items that are not the events", "neither");
+  if (!shape.has_time()) return;
+  check_matrix<const void>(what + "'s item_times", given.item_times, given.q.rows, 1, problems);
+  check_matrix<const void>(what + "'s event_times", given.event_times, given.k.rows, 1, problems);
 }
 
 template <class Given>
@@ -86,6 +118,7 @@ void check_attention(const Given& given, const std::string& what, Problems& prob
     check_matrix<const void>(what + "'s own_k", given.own_k, given.q.rows, width, problems);
     check_matrix<const void>(what + "'s own_v", given.own_v, given.q.rows, width, problems);
   }
+  check_bias(given, what, problems);
   check_items_and_events(given, what, problems);
 }
 
@@ -104,6 +137,10 @@ void check_overlaps(Span<const Given> attentions, Problems& problems) {
       if (i != j || !(y == q)) refuse("q", q);
       refuse("k", region_of(FloatMatrix<const void>(attentions[j].k)));
       refuse("v", region_of(FloatMatrix<const void>(attentions[j].v)));
+      if (attentions[j].bias != nullptr && attentions[j].bias_shape.has_time()) {
+        refuse("item_times", region_of(FloatMatrix<const void>(attentions[j].item_times)));
+        refuse("event_times", region_of(FloatMatrix<const void>(attentions[j].event_times)));
+      }
       if (has_own_keys(attentions[j])) {
         refuse("own_k", region_of(FloatMatrix<const void>(attentions[j].own_k)));
         refuse("own_v", region_of(FloatMatrix<const void>(attentions[j].own_v)));
@@ -143,6 +180,24 @@ Descriptor describe(const Given& given) {
   to.share = 1 / given.divisor;
   to.causal = given.causal;
   to.window = {static_cast<int>(given.window), static_cast<int>(given.full_last)};
+  return to;
+}
+
+template <class Given>
+RelativeBias describe_bias(const Given& given) {
+  RelativeBias to{};
+  if (given.bias == nullptr) return to;
+  const AttentionBiasShape& shape = given.bias_shape;
+  if (shape.has_time()) {
+    to.cells = given.bias;
+    to.item_times = given.item_times.data, to.event_times = given.event_times.data;
+    to.item_stride = given.item_times.stride, to.event_stride = given.event_times.stride;
+    to.last_bucket = static_cast<int>(shape.time_buckets);
+    to.buckets_per_bit = time_buckets_per_bit(shape.time_bucket_width);
+  }
+  if (shape.positions > 0) to.positions = given.bias + shape.positions_offset();
+  to.last_position = static_cast<int>(shape.positions - 1);
+  to.is_by_head = shape.tables > 1 ? 1 : 0;
   return to;
 }
 
@@ -214,6 +269,8 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
   if (!attentions.empty()) plan.weights = attentions[0].weights;
   for (const Given& given : attentions) {
     plan.descriptors.push_back(describe(given));
+    plan.biases.push_back(describe_bias(given));
+    plan.has_bias = plan.has_bias || given.bias != nullptr;
     if (plan.descriptors.back().dim > narrow_columns) plan.columns = wide_columns;
   }
   const Policy chosen = device::dispatch_target<75, 80>(target, [&](auto known) {
@@ -252,6 +309,11 @@ WARPRANK_HIDDEN void launch_split(const Plan& plan, const void* descriptors, dev
                                static_cast<const SplitDescriptorOf<Weights>*>(descriptors));
   };
   if constexpr (Weights == AttentionWeights::silu) {
+    if (plan.has_bias) {
+      return device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream},
+                                        biased_split_attention_kernel<Target, Dim>,
+                                        static_cast<const BiasedSplitDescriptor*>(descriptors));
+    }
     if (plan.has_window) return queue(split_attention_kernel<Target, Dim, Weights, true>);
   }
   queue(split_attention_kernel<Target, Dim, Weights, false>);
@@ -265,6 +327,12 @@ WARPRANK_HIDDEN void launch_weighted(const Plan& plan, const void* descriptors, 
   if (plan.split_dim == 128) return launch_split<Target, 128, Weights>(plan, descriptors, stream);
   const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
   const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
+  if constexpr (Weights == AttentionWeights::silu) {
+    const auto* const biased = static_cast<const BiasedDescriptor*>(descriptors);
+    if (plan.has_bias && plan.columns == narrow_columns)
+      return device::launch_overlapping(config, biased_attention_kernel<Target, narrow_columns>, biased);
+    if (plan.has_bias) return device::launch_overlapping(config, biased_attention_kernel<Target, wide_columns>, biased);
+  }
   const auto* const memory = static_cast<const Descriptor*>(descriptors);
   if (plan.columns == narrow_columns)
     device::launch_overlapping(config, attention_kernel<Target, narrow_columns, Weights>, memory);

@@ -77,22 +77,23 @@ WARPRANK_DEVICE int find_window(const SiluSplitDescriptor& d, const SplitUnit& u
   return (first < last ? first : last) / split_events * split_events;
 }
 
-/// What a block of so many warps does. `HasWindow`: whether an attention of the launch may have one.
-template <int Target, int Dim, int Warps, AttentionWeights Weights, bool HasWindow>
-WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors) {
+/// What a block of so many warps does. `HasWindow`: whether an attention of the launch may have one. `Bias`: NoBias, or
+/// LaneBias where one may have that; it lies behind the descriptor.
+template <int Target, int Dim, int Warps, AttentionWeights Weights, bool HasWindow, class Bias = NoBias>
+WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor) {
   using namespace device;  // NOLINT: the vocabulary of kernels
-  const SplitDescriptorOf<Weights> d = load_split_descriptor(descriptors + block_index().z);
+  const SplitDescriptorOf<Weights> d = load_whole(descriptor);
   wait_for_previous_launch();
   const int head = static_cast<int>(block_index().y);
   const int64_t number = block_index().x;
   if (head >= d.heads || d.max_parents == 0) return;
 
   // Of one parent, everything of the first step is requested before the counts are here: up to the capacity. A window
-  // begins where the counts say.
+  // begins where the counts say, and biases depend on them.
   constexpr bool is_silu = Weights == AttentionWeights::silu;
   bool has_window = false;
   if constexpr (HasWindow) has_window = d.window.events > 0;
-  const bool has_one_parent = d.max_parents == 1 && !has_window;
+  const bool has_one_parent = d.max_parents == 1 && !has_window && !Bias::exists;
   SplitUnit unit;
   int64_t num_parents = 1, num_items = 0, num_events = 0;
   int item_limit, event_limit;  // of what may be read
@@ -133,18 +134,28 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
         unit.events_seen(d.is_causal != 0, num_events < event_limit ? static_cast<int>(num_events) : event_limit);
   }
 
+  Bias bias{};
+  if constexpr (Bias::exists) {
+    const auto of_all = load_whole(&static_cast<const BiasedSplitDescriptor*>(descriptor)->bias);
+    bias.begin(of_all, head, unit.first_event, unit.num_events - 1);
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      const int of_unit = lower * 8 + lane_index() / 4, row = of_unit < unit.num_items ? of_unit : unit.num_items - 1;
+      bias.set_row(of_all, lower, unit.first_item + row, d.is_causal != 0 ? unit.rank + row : unit.parent_events);
+    }
+  }
   part.clear();
   while (event < unit.num_events) {
     const int first_of_step[2] = {first_seen[0] - event, first_seen[1] - event};
     part.template add<HasWindow>(d.factor, unit.num_events - event, d.is_causal != 0, first_of_step,
-                                 event < last_first_seen);
+                                 event < last_first_seen, bias, event);
     event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
   if constexpr (is_silu) {
     if (adds_own) {
       part.add_own(d, d.own_k + unit.first_item * d.own_k_stride + head * Dim,
-                   d.own_v + unit.first_item * d.own_v_stride + head * Dim, unit.num_items);
+                   d.own_v + unit.first_item * d.own_v_stride + head * Dim, unit.num_items, bias);
     }
   }
   auto& parts = *dynamic_shared<SplitParts<Warps, Dim, Weights>>();
@@ -156,7 +167,20 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
 template <int Target, int Dim, AttentionWeights Weights, bool HasWindow>
 WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
 split_attention_kernel(const SplitDescriptorOf<Weights>* descriptors) {
-  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights, HasWindow>(descriptors);
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights, HasWindow>(descriptors + device::block_index().z);
+}
+
+/// With a bias heads of 64 columns would spill in the registers of as many blocks.
+template <int Target, int Dim>
+inline constexpr int biased_split_min_blocks =
+    Dim == 64 && split_min_blocks<Target, Dim> > 1 ? split_min_blocks<Target, Dim> / 2 : split_min_blocks<Target, Dim>;
+
+/// The same of attentions that may have a bias, with the weights of silu.
+template <int Target, int Dim>
+WARPRANK_KERNEL((split_threads<Target, Dim>), (biased_split_min_blocks<Target, Dim>))
+biased_split_attention_kernel(const BiasedSplitDescriptor* descriptors) {
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps, AttentionWeights::silu, true, LaneBias>(
+      descriptors + device::block_index().z);
 }
 
 }}}  // namespace warprank::v0::detail::attention

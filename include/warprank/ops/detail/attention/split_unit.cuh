@@ -4,7 +4,6 @@
 /// What a block of the kernel that divides events (split.cuh) computes: an attention in device memory, and its units.
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
@@ -12,6 +11,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/attention/bias.cuh"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 
 namespace warprank { inline namespace v0 { namespace detail::attention {
@@ -40,21 +40,16 @@ struct alignas(16) SiluSplitDescriptor : SplitDescriptor {
   Window window;
 };
 static_assert(sizeof(SiluSplitDescriptor) == 176);
+
+/// With biases.
+struct alignas(16) BiasedSplitDescriptor : SiluSplitDescriptor {
+  RelativeBias bias;
+};
+static_assert(sizeof(BiasedSplitDescriptor) == sizeof(SiluSplitDescriptor) + sizeof(RelativeBias));
+
 template <AttentionWeights Weights>
 using SplitDescriptorOf =
     std::conditional_t<Weights == AttentionWeights::softmax, SplitDescriptor, SiluSplitDescriptor>;
-
-template <class Descriptor>
-WARPRANK_DEVICE Descriptor load_split_descriptor(const Descriptor* from) {
-  Descriptor to;
-  const auto* const words = reinterpret_cast<const uint32_t*>(from);
-  WARPRANK_UNROLL
-  for (int i = 0; i < static_cast<int>(sizeof to) / 16; ++i) {
-    const auto four = device::load_vector_read_only<4>(words + 4 * i);
-    std::memcpy(reinterpret_cast<unsigned char*>(&to) + 16 * i, &four, sizeof four);
-  }
-  return to;
-}
 
 /// What a block computes: items of one parent, and the events that they see.
 struct SplitUnit {

@@ -67,9 +67,11 @@ struct SplitPart {
 
   /// Adds the step that was requested, of which `rest` events are seen, or exist. The last ones of a causal unit are
   /// its own rows, of which each sees itself and those before it. With a window the lane's rows see no event of the
-  /// step before `first`, and `is_edge` says whether a row of the warp does not see all for this reason.
-  template <bool HasWindow>
-  WARPRANK_DEVICE void add(float factor, int rest, bool is_causal, const int (&first)[2], bool is_edge) {
+  /// step before `first`, and `is_edge` says whether a row of the warp does not see all for this reason. `bias` is that
+  /// of the step's events, from `event` on.
+  template <bool HasWindow, class Bias>
+  WARPRANK_DEVICE void add(float factor, int rest, bool is_causal, const int (&first)[2], bool is_edge,
+                           const Bias& bias, int event) {
     const bool are_rows = is_causal && rest <= split_events;
     if (rest < split_events) {  // whatever lies behind the last event
       WARPRANK_UNROLL
@@ -93,6 +95,7 @@ struct SplitPart {
       constexpr uint32_t ones = 0x3c003c00;
       gemm::multiply_step<Target>(totals, weights, ones, ones, true);
     } else {
+      if constexpr (Bias::exists) bias.add_to(factor, event, scores), factor = 1;
       if constexpr (HasWindow)
         weigh_by_silu(factor, SeenKeys{{first[0], first[1]}, {seen[0], seen[1]}}, scores, weights);
       else
@@ -111,7 +114,9 @@ struct SplitPart {
   }
 
   /// Adds the own keys and values of the lane's rows, of which `limit` exist; the queries have been requested.
-  WARPRANK_DEVICE void add_own(const SiluSplitDescriptor& d, const float16* own_k, const float16* own_v, int limit) {
+  template <class Bias>
+  WARPRANK_DEVICE void add_own(const SiluSplitDescriptor& d, const float16* own_k, const float16* own_v, int limit,
+                               const Bias& bias) {
     using device::widen_high, device::widen_low;
     uint32_t own_keys[2][factor_words], own_values[4][value_words];
     WARPRANK_UNROLL
@@ -132,7 +137,7 @@ struct SplitPart {
         score = std::fma(widen_low(queries[lower][w]), widen_low(own_keys[lower][w]), score);
         score = std::fma(widen_high(queries[lower][w]), widen_high(own_keys[lower][w]), score);
       }
-      const float weight = silu_weight(device::Tile<4>::sum(score) * d.factor);
+      const float weight = silu_weight(scaled(device::Tile<4>::sum(score), d.factor, bias));
       WARPRANK_UNROLL
       for (int i = 2 * lower; i < 2 * lower + 2; ++i) {
         WARPRANK_UNROLL

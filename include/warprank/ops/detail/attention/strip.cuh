@@ -27,6 +27,7 @@
 #include "warprank/device/mma.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/attention/bias.cuh"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
@@ -57,21 +58,28 @@ struct Strip {
 
   /// Adds `count` keys, at most a step, of which the lane's rows see those of `seen`; with a softmax these begin with
   /// the first. Rows of keys and values exist up to a multiple of 16; those behind the count are finite.
+  /// `bias` is that of the keys, of which the first is `first_key` of its parent.
+  template <class Bias>
   WARPRANK_DEVICE void add(const Descriptor& d, const float16* queries, const float16* keys, const float16* values,
-                           int count, const SeenKeys& seen) {
+                           int count, const SeenKeys& seen, const Bias& bias, int first_key) {
     float scores[step / 8][4] = {};
     multiply_keys(d, queries, keys, count, scores);
     uint32_t weights[step / 8][2];
-    if constexpr (is_softmax)
+    if constexpr (Bias::exists) {
+      bias.add_to(d.scale, first_key, scores);
+      weigh_by_silu(1, scores, seen, weights);
+    } else if constexpr (is_softmax) {
       weigh(d.scale, scores, seen.end, weights);
-    else
+    } else {
       weigh_by_silu(d.scale, scores, seen, weights);
+    }
     add_values(d, values, count, weights);
   }
 
   /// Adds the key and the value of each of the lane's rows, in columns of one head; those of other rows do not matter.
+  template <class Bias>
   WARPRANK_DEVICE void add_own(const Descriptor& d, const gemm::RowSource& q, const gemm::RowSource& own_k,
-                               const gemm::RowSource& own_v, int first_row, int num_rows) {
+                               const gemm::RowSource& own_v, int first_row, int num_rows, const Bias& bias) {
     const int lane = device::lane_index();
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
@@ -81,7 +89,7 @@ struct Strip {
       float score = 0;
       for (int c = lane % 4; c < d.dim; c += 4)
         score = std::fma(device::widen(device::load(&queries[c])), device::widen(device::load(&keys[c])), score);
-      const float weight = silu_weight(device::Tile<4>::sum(score) * d.scale);
+      const float weight = silu_weight(scaled(device::Tile<4>::sum(score), d.scale, bias));
       const float16* const values = own_v.first + row * own_v.stride;
       WARPRANK_UNROLL
       for (int n = 0; n < Columns / 8; ++n) {
