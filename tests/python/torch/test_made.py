@@ -22,7 +22,8 @@ OPS = {
     "products": lambda m, x: torch.cat([x.prod(1, keepdim=True), x.view(B, 2, 3).prod(2)], 1),
     "softmax and its logarithm": lambda m, x: x.log_softmax(1) + F.selu(x) + F.celu(x, 1.5),
     "signs": lambda m, x: torch.sign(x) + F.softshrink(x) + x.nan_to_num(),
-    "powers": lambda m, x: x**4 + x**7 + (x.abs() + 1)**-3 + x.abs()**1.7 + 2.0**x + x.norm(p=1, dim=1, keepdim=True),
+    "powers": lambda m, x: x**4 + x**7 + (x.abs() + 1)**-3 + (x / 2)**20 + x.abs()**1.7 + 2.0**x + x.norm(
+        p=1, dim=1, keepdim=True),
     "extremes": lambda m, x: torch.cat([x.max(1, keepdim=True).values, x.view(B, 2, 3).min(2)[0]], 1),
     "whether any or all": lambda m, x: torch.cat([(x > 1).any(1, keepdim=True), (x > -1).all(1, keepdim=True)], 1) * x[
         :, :2],
