@@ -390,11 +390,17 @@ that most of the time was not arithmetic:
 
 # --- documents
 
+# What a processor needs so that a counter says anything, by its record.
+NEEDED = dict.fromkeys(("bf16_speedup", "ratio_in_any_precision"), "avx512_bf16")
+
+
 def figures_text(records):
     """The table of README.md: each row says which record it is from."""
     rows, letters = [["What", "Measured", "Against", "Record"]], {}
     for what, program, pattern, counter, form, against in FIGURES:
         for name, record in records:
+            if NEEDED.get(counter, "") not in record["machine"].get("instruction sets", ""):
+                continue
             values = [m[counter] for m in record["benchmarks"].get(program, [])
                       if re.match(pattern, m["name"]) and counter in m]
             if values:
