@@ -56,14 +56,15 @@ TEST(HostPrecision, IsSaidByTheModelWithTheReason) {
   test_support::for_each_target([&] {
     const std::string set = std::string("instruction set ") + host_ops::linear_target().name + "; precision ";
     const bool has = host_ops::has_bf16_products();
+    const std::string bf16 = host_ops::has_amx_products() ? "bf16 by AMX" : "bf16";
     EXPECT_EQ(m.bind(HostPrecision::fp32).describe(), set + "fp32, as asked for\n");
     EXPECT_EQ(m.bind(HostPrecision::bf16).describe(),
-              set + (has ? "bf16, as asked for\n" : "fp32 in the place of bf16: there is no AVX512_BF16\n"));
-    EXPECT_EQ(
-        m.bind(HostPrecision::automatic).describe(),
-        set + (has ? "bf16, automatically: there is AVX512_BF16\n" : "fp32, automatically: there is no AVX512_BF16\n"));
+              set + (has ? bf16 + ", as asked for\n" : "fp32 in the place of bf16: there is no AVX512_BF16\n"));
+    EXPECT_EQ(m.bind(HostPrecision::automatic).describe(),
+              set + (has ? bf16 + ", automatically: there is AVX512_BF16\n"
+                         : "fp32, automatically: there is no AVX512_BF16\n"));
     EXPECT_EQ(m.bind(HostPrecision::int8_weights).describe(),
-              set + (has ? "bf16, weights int8, as asked for: there is AVX512_BF16\n"
+              set + (has ? bf16 + ", weights int8, as asked for: there is AVX512_BF16\n"
                          : "fp32, weights int8, as asked for: there is no AVX512_BF16\n"));
   });
 }

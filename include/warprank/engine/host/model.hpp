@@ -50,7 +50,7 @@ class HostModel : public ModelBackend {
   static std::string describe(HostPrecision asked, host_ops::Precision taken) {
     const bool is_bf16 = taken == host_ops::Precision::bf16;
     std::string text = std::string("instruction set ") + host_ops::linear_target().name + "; precision ";
-    text += is_bf16 ? "bf16" : "fp32";
+    text += !is_bf16 ? "fp32" : host_ops::has_amx_products() ? "bf16 by AMX" : "bf16";
     if (asked == HostPrecision::int8_weights)
       text += std::string(", weights int8, as asked for: there is ") + (is_bf16 ? "" : "no ") + "AVX512_BF16";
     else if (asked == HostPrecision::automatic)

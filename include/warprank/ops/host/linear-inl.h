@@ -209,6 +209,8 @@ struct Int8Panels {
         };
         Products::store_elements(d, weights_at, to);
       }
+    // What whole tiles read behind them, times 0.
+    if (Products::are_of_tiles) std::fill(to, widened + whole_tiles(depth, amx_pairs) * width, Element{});
     return widened;
   }
 };
@@ -269,11 +271,32 @@ void run_block(const LinearGroup& group, const Panels& panels, int64_t first, Ma
   }
 }
 
+#if HWY_ARCH_X86_64 && HWY_MAX_BYTES == 64 && defined(__linux__)
+/// The same by AMX; behind the rows of x there are others up to a multiple of amx_rows, of any values.
+template <class Panels>
+void run_block_of_tiles(AmxTiles& tiles, const LinearGroup& group, const Panels& panels, int64_t first,
+                        Matrix<const Bf16Pair> x, Matrix<float> y, const float* const* row_bias, const LinearEnd& end) {
+  static_assert(panel_vectors * amx_pairs == amx_width && max_depth % amx_pairs == 0);
+  const int64_t width = std::min(amx_width, group.padded_out - first), count = std::min(width, group.out - first);
+  HWY_ALIGN float sums[whole_tiles(block_tiles * tile_rows, amx_rows)][amx_width];
+  sum_panel(tiles, panels, {first, width, count, max_depth}, x, group.bias, row_bias, sums);
+  finish_tile(group, sums[0], amx_width, first, count, y, end);
+}
+#endif
+
 /// All panels for one block of rows.
 template <class Products, class Panels, class Element = typename Products::Element>
 void run_rows(const LinearGroup& group, const Panels& panels, Matrix<const Element> x, Matrix<float> y,
               const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+#if HWY_ARCH_X86_64 && HWY_MAX_BYTES == 64 && defined(__linux__)
+  if constexpr (Products::are_of_tiles) {
+    AmxTiles tiles;
+    for (int64_t first = 0; first < group.out; first += width)
+      run_block_of_tiles(tiles, group, panels, first, x, y, row_bias, end);
+    return;
+  }
+#endif
   for (int64_t first = 0; first < group.out; first += width)
     run_block<Products>(group, panels, first, x, y, row_bias, end);
 }
@@ -305,7 +328,7 @@ void run_stored(const LinearGroup& group, const typename Products::Element* weig
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr uintptr_t vector = lanes * sizeof(float);
   const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + vector - 1) / vector * vector;
-  const int64_t size = std::min(in, max_depth) * panel_vectors * lanes + lanes;
+  const int64_t size = std::min(whole_tiles(in, amx_pairs), max_depth) * panel_vectors * lanes + lanes;
   run_panels<Products>(
       group,
       Int8Panels<Products>{group.int8, group.int8_scale, in, reinterpret_cast<typename Products::Element*>(aligned)}, x,
@@ -403,7 +426,8 @@ inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<f
   if (group.out <= max_dot_outputs) return run_heads(group, x, y, inputs);
   if constexpr (compiles_bf16_products)
     if (group.precision == Precision::bf16)
-      return run_stored<Bf16Products>(group, group.pairs, x, y, inputs, workspace);
+      return (has_amx_products() ? &run_stored<AmxProducts> : &run_stored<Bf16Products>)(group, group.pairs, x, y,
+                                                                                         inputs, workspace);
   run_stored<Fp32Products>(group, group.weight, x, y, inputs, workspace);
 }
 

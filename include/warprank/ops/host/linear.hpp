@@ -23,7 +23,8 @@
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
 ///
-/// and u |y| more if a residual is added first. In BF16 a chain takes two k at a time, and with v = 2^-8
+/// and u |y| more if a residual is added first. In BF16 a chain takes two k at a time, by AMX there is one of even k
+/// and one of odd k in each 32, and with v = 2^-8
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
@@ -49,6 +50,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/amx.hpp"
 #include "warprank/ops/host/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
@@ -159,9 +161,10 @@ class PackedLinear {
 
   /// Floats of workspace for `rows` rows of x.
   int64_t workspace_size(int64_t rows) const {
-    const int64_t rounded = precision_ == Precision::fp32 ? 0 : std::min(rows, target_.block_rows) * pairs_stride(in_);
+    const int64_t rounded_rows = whole_tiles(std::min(rows, target_.block_rows), amx_rows);
+    const int64_t rounded = precision_ == Precision::fp32 ? 0 : rounded_rows * pairs_stride(in_);
     if (storage_ == WeightStorage::as_multiplied || rows == 0) return rounded;
-    return rounded + std::min(depth(), target_.max_depth) * target_.panel_width + target_.lanes;
+    return rounded + std::min(whole_tiles(depth(), amx_pairs), target_.max_depth) * target_.panel_width + target_.lanes;
   }
 
   LinearGroup group(int64_t g) const {
@@ -229,7 +232,8 @@ class PackedLinear {
   }
 
   void pack_pairs(Span<const float> weight) {
-    pairs_ = Buffer<Bf16Pair>(groups_ * padded_out_ * depth());
+    const int64_t behind = has_amx_products() ? (amx_pairs - 1) * target_.panel_width : 0;  // whole tiles are read
+    pairs_ = Buffer<Bf16Pair>(groups_ * padded_out_ * depth() + behind);
     std::fill_n(pairs_.data(), pairs_.size(), Bf16Pair{});
     for (int64_t g = 0; g < groups_; ++g)
       for (int64_t o = 0; o < out_; ++o) {

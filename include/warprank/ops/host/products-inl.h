@@ -9,6 +9,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// An element is one value.
 struct Fp32Products {
   using Element = float;
+  static constexpr bool are_of_tiles = false;
   static constexpr int64_t values = 1;
   /// x as elements.
   static Matrix<const float> elements_of(Matrix<const float> x, Span<float>) { return x; }
@@ -63,6 +64,7 @@ inline void round_to_pairs(const float* x, int64_t count, Bf16Pair* pairs) {
 /// An element is a pair; in vectors it has the bits of a float.
 struct Bf16Products {
   using Element = Bf16Pair;
+  static constexpr bool are_of_tiles = false;
   static constexpr int64_t values = 2;
   /// x as elements, [rows, (cols + 1) / 2], in the workspace: x.rows * pairs_stride(x.cols) floats.
   static Matrix<const Bf16Pair> elements_of(Matrix<const float> x, Span<float> workspace) {
@@ -100,12 +102,18 @@ struct Bf16Products {
   }
 };
 
+/// The same by AMX.
+struct AmxProducts : Bf16Products {
+  static constexpr bool are_of_tiles = true;
+};
+
 inline bool has_bf16_products() { return processor_has_avx512_bf16(); }
 #else
 inline constexpr bool compiles_bf16_products = false;
 struct Bf16Products {
   using Element = Bf16Pair;
 };
+struct AmxProducts : Bf16Products {};
 inline bool has_bf16_products() { return false; }
 #endif
 
