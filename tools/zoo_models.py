@@ -156,8 +156,8 @@ def recbole(rows):
     return found | {"DIN": (lambda: made("DIN", "sequential"), seen, seen_axes)}
 
 
-# Of the zoos the versions that the record has; without what they ask for in turn but what their models read. One of no
-# packages is a repository.
+# Of the zoos the versions that the record has; without what they ask for in turn but what their models read. A zoo
+# without packages is a checkout.
 ZOOS = {
     "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
     "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "cloudpickle",

@@ -370,7 +370,8 @@ inline Outputs augru(Builder& b) {
 /// A distance is that of a row and an event in the one part in order; targets are one place behind all events, and
 /// contexts have no biases. A model is refused whose events may be further away than `positions` has numbers for, as
 /// their axis keeps more of them, unless `clamp_positions` gives all of these the last one. Times are FP32, which holds
-/// whole seconds up to 2^24, 194 days, exactly: measure them from the request, not from 1970, where they are 128
+/// whole seconds up to 2^24, 194 days, exactly: measure them from the request, or from one moment of the day where
+/// states of users are kept for later requests, not from 1970, where they are 128
 /// seconds apart. Differences are absolute, so that times may decrease. Buckets are found by comparison with limits in
 /// FP32, the same on all machines; PyTorch's logarithm may take a difference at the very end of a bucket for the next.
 /// On a GPU times are dense inputs that nothing else reads, as layers would have them in FP16; a model that does is

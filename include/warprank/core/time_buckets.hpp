@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Buckets of differences of time, on a logarithmic scale: bucket(d) = min(floor(log(max(1, |d|)) / width), count).
+/// Buckets of differences of time, on a logarithmic scale: bucket(d) = min(floor(log(max(1, |d|)) / width), count), of
+/// an infinite d that of the largest finite one.
 ///
 /// A logarithm has other last bits on other machines. So a bucket is found by comparisons of FP32 with its limits,
 /// which are computed once, and is the same everywhere. The bits of a float, taken for an integer, are close to its

@@ -290,7 +290,7 @@ class Builder {
   /// Scores may have relative biases, but not those of contexts: "<name>.position_bias" [positions] by how many places
   /// an event is before a row, where targets are one place behind the last event, and "<name>.time_bias" [time_buckets
   /// + 1] by the bucket of |next time of the row - time of the event|; a target is 0 places and no time away from
-  /// itself. Times are FP32, which holds whole seconds up to 2^24, half a year, exactly: give them from a moment of the
+  /// itself. Times are FP32, which holds whole seconds up to 2^24, 194 days, exactly: give them from a moment of the
   /// request, not from 1970. Times that decrease are fine, as differences are absolute.
   std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence,
                            const HstuOptions& options = {}, SourceLine at = SourceLine::current());

@@ -4,7 +4,7 @@
 /// Packs the relative biases of an attention (ops/attention.cuh), once on the host.
 ///
 /// A cell has all that a difference of time needs whose bits tell its bucket: the limit behind which the next bucket
-/// begins, the biases of both buckets, and nothing. Cells of all tables come first, then positions of all tables.
+/// begins, the biases of both buckets, and padding. Cells of all tables come first, then positions of all tables.
 
 #include <cmath>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct AttentionBiasShape {
   constexpr int64_t floats() const { return positions_offset() + tables * positions; }
 };
 
-/// Throws invalid_argument for shapes that are none, wrong sizes, and numbers that are not finite.
+/// Throws invalid_argument for impossible shapes, wrong sizes, and numbers that are not finite.
 inline std::vector<float> pack_attention_bias(const AttentionBiasShape& shape, Span<const float> by_position,
                                               Span<const float> by_time) {
   constexpr int64_t most = int64_t{1} << 24;
@@ -44,7 +44,7 @@ inline std::vector<float> pack_attention_bias(const AttentionBiasShape& shape, S
   check("tables", shape.tables, 1, most);
   check("positions", shape.positions, 0, most);
   check("time buckets", shape.time_buckets, 0, max_time_buckets);
-  if (!std::isfinite(shape.time_bucket_width) || shape.time_bucket_width < min_time_bucket_width)
+  if (shape.has_time() && !(shape.time_bucket_width >= min_time_bucket_width && std::isfinite(shape.time_bucket_width)))
     problems.add("an attention bias' buckets", "a width of " + std::to_string(min_time_bucket_width) + " or more",
                  std::to_string(shape.time_bucket_width));
   problems.throw_if_any();

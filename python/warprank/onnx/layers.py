@@ -41,9 +41,10 @@ def einsum(*given: Tensor, equation: str = "") -> Tensor:
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_pad: str = "NOTSET",
                 dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Sequence[int] = (),
                 strides: Any = None) -> Tensor:
+    if auto_pad == "SAME_LOWER" and any(size != 1 for size in weight.shape[2:]):
+        raise Unsupported("auto_pad SAME_UPPER, or pads that are numbers", "auto_pad SAME_LOWER")
     if any(pads):
-        x = functional.pad(x, [p for pair in reversed(list(zip(pads[:len(pads) // 2], pads[len(pads) // 2:])))
-                               for p in pair])
+        x = functional.pad(x, _of_pads(pads))
     function = {3: functional.conv1d, 4: functional.conv2d, 5: functional.conv3d}[x.dim()]
     return function(x, weight, bias, strides or 1, "same" if auto_pad.startswith("SAME") else 0, dilations or 1, group)
 
@@ -54,9 +55,7 @@ def max_pool(x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilatio
              strides: Any = None) -> Tensor:
     _refuse_auto_pad(auto_pad)
     if any(pads):  # with what no maximum is
-        half = len(pads) // 2
-        x = functional.pad(x, [p for pair in reversed(list(zip(pads[:half], pads[half:]))) for p in pair],
-                           value=torch.finfo(x.dtype).min)
+        x = functional.pad(x, _of_pads(pads), value=torch.finfo(x.dtype).min)
     function = {3: functional.max_pool1d, 4: functional.max_pool2d}[x.dim()]
     return function(x, kernel_shape, strides or 1, 0, dilations or 1, bool(ceil_mode))
 
@@ -70,6 +69,12 @@ def average_pool(x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, cou
         raise Unsupported("a mean without padding, dilations and ceil_mode, behind Pad", "one with them")
     function = {3: functional.avg_pool1d, 4: functional.avg_pool2d}[x.dim()]
     return function(x, kernel_shape, strides or 1)
+
+
+def _of_pads(pads: Sequence[int]) -> list[int]:
+    """PyTorch's, of the last dimension first, of ONNX's, all begins before all ends."""
+    half = len(pads) // 2
+    return [p for pair in reversed(list(zip(pads[:half], pads[half:]))) for p in pair]
 
 
 def _refuse_auto_pad(auto_pad: str) -> None:

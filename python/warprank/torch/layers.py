@@ -40,8 +40,8 @@ def convolution(p: Program, x: Any, weight: torch.Tensor, bias: torch.Tensor | N
     stride, padding = (*options, *(1, 0)[len(options):])[:2]
     given = [_by_dimension(each, weight.dim() - 2) for each in (stride, 0 if padding == "valid" else padding)]
     mixed = [d for d, size in enumerate(weight.shape[2:]) if (size, given[0][d], given[1][d]) != (1, 1, 0)]
-    made = partial(_convolved, mixed=mixed, call=lambda channels: p.current().target(
-        channels, weight.detach(), None, *options))
+    made = partial(_convolved, mixed=mixed, call=lambda channels, by: p.current().target(
+        channels, by, None, *options))
     place, _ = p.sources.split_events(x.cells)
     if place is not None and (place == x.batch or place + weight.dim() - 2 in mixed):
         raise Unsupported("a convolution over channels and columns", "one over events")
@@ -58,11 +58,14 @@ def _convolved(p: Program, x: Value, weight: torch.Tensor, bias: torch.Tensor | 
     """mixed: of the dimensions behind channels those that it adds over, or has other places of"""
     sizes = [x.cells.shape[2 + d] if d in mixed else 1 for d in range(weight.dim() - 2)]
     inputs = math.prod([x.cells.shape[1], *sizes])
-    of_each = call(torch.eye(inputs).reshape(inputs, x.cells.shape[1], *sizes))  # what each input adds to the outputs
-    shape, matrix = of_each.shape[1:], of_each.flatten(1).t()
-    if matrix.numel() > MOST_OF_CONVOLUTION:
+    of_meta = torch.empty(1, x.cells.shape[1], *sizes, device="meta")
+    outputs = call(of_meta, torch.empty(weight.shape, device="meta")).numel()
+    if inputs * outputs > MOST_OF_CONVOLUTION:
         raise Unsupported(f"a convolution that is a layer of at most {MOST_OF_CONVOLUTION} numbers",
-                          str(matrix.numel()))
+                          str(inputs * outputs))
+    each_input = torch.eye(inputs).reshape(inputs, x.cells.shape[1], *sizes)
+    of_each = call(each_input, weight.detach().float())  # what it adds to the outputs
+    shape, matrix = of_each.shape[1:], of_each.flatten(1).t()
     last = [1, *(2 + d for d in mixed)]
     ends = list(range(-len(last), 0))
     by_place = move(torch.ops.aten.movedim.intlist, (x, last, ends), {}, p.batch, torch.from_numpy)

@@ -64,7 +64,7 @@ def product(x: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: Any = No
 @makes(aten.cumsum.default)
 def cumulative_sum(x: torch.Tensor, dim: int, *, dtype: Any = None) -> torch.Tensor:
     count = x.shape[dim]
-    return torch.matmul(x.movedim(dim, -1), torch.ones(count, count).triu()).movedim(-1, dim)
+    return torch.matmul(x.float().movedim(dim, -1), torch.ones(count, count).triu()).movedim(-1, dim)
 
 
 @makes(aten.any.dim, aten.any.dims)
@@ -100,41 +100,41 @@ def bilinear(a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: Any =
     return made if bias is None else made + bias
 
 
-@makes(aten.max_pool1d.default)
-def max_pool_1d(x: torch.Tensor, kernel: Sequence[int], *options: Any) -> torch.Tensor:
-    return _windows(x, kernel, *options).amax(-1)
-
-
-@makes(aten.max_pool2d.default)
-def max_pool_2d(x: torch.Tensor, kernel: Sequence[int], *options: Any) -> torch.Tensor:
-    return _windows(x, kernel, *options).amax((-2, -1))
-
-
-@makes(aten.avg_pool1d.default)
-def average_pool_1d(x: torch.Tensor, kernel: Sequence[int], *options: Any) -> torch.Tensor:
-    return _windows(_without_padding(x, options), kernel, *options[:1]).mean(-1)
-
-
-@makes(aten.avg_pool2d.default)
-def average_pool_2d(x: torch.Tensor, kernel: Sequence[int], *options: Any) -> torch.Tensor:
-    return _windows(_without_padding(x, options), kernel, *options[:1]).mean((-2, -1))
-
-
-def _without_padding(x: torch.Tensor, options: Sequence[Any]) -> torch.Tensor:
-    if len(options) > 1 and _is_any_but(options[1], 0):
-        raise Unsupported("a mean without padding, behind F.pad", "one with padding")
-    return x
-
-
-def _windows(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Any = 0,
-             dilation: Any = 1, ceil_mode: bool = False) -> torch.Tensor:
-    """[.., places, kernel], of two dimensions [.., places, places, kernel, kernel]"""
-    first = x.dim() - len(kernel)
+@makes(aten.max_pool1d.default, aten.max_pool2d.default)
+def max_pool(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False) -> torch.Tensor:
     if _is_any_but(dilation, 1) or ceil_mode:
         raise Unsupported("a pool without dilation and ceil_mode, behind F.pad", "one with them")
+    sizes = _of_dimensions(x, kernel)
     if _is_any_but(padding, 0):  # with what no maximum is
-        x = F.pad(x, [end for size in reversed(padding) for end in (size, size)], value=torch.finfo(x.dtype).min)
-    for d, (size, step) in enumerate(zip(kernel, stride or kernel)):
+        ends = _of_dimensions(x, padding)
+        x = F.pad(x, [end for size in reversed(ends) for end in (size, size)], value=torch.finfo(x.dtype).min)
+    return _windows(x, sizes, stride).amax(_last(sizes))
+
+
+@makes(aten.avg_pool1d.default, aten.avg_pool2d.default)
+def average_pool(x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Any = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> torch.Tensor:
+    if _is_any_but(padding, 0) or ceil_mode or divisor is not None:
+        raise Unsupported("a mean without padding, ceil_mode and divisor_override, behind F.pad", "one with them")
+    sizes = _of_dimensions(x, kernel)
+    return _windows(x, sizes, stride).mean(_last(sizes))
+
+
+def _of_dimensions(x: torch.Tensor, given: Any) -> list[int]:
+    """Of the dimensions behind channels one number each, where PyTorch also takes one for all."""
+    each = [given] if isinstance(given, int) else list(given)
+    return each * (x.dim() - 2) if len(each) == 1 else each
+
+
+def _last(sizes: Sequence[int]) -> list[int]:
+    return list(range(-len(sizes), 0))
+
+
+def _windows(x: torch.Tensor, sizes: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """[.., places, kernel], of two dimensions [.., places, places, kernel, kernel]"""
+    first = x.dim() - len(sizes)
+    for d, (size, step) in enumerate(zip(sizes, _of_dimensions(x, stride or sizes), strict=True)):
         x = x.unfold(first + d, size, step)
     return x
 
@@ -187,7 +187,7 @@ def sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
 
 
 @makes(aten.sort.stable)
-def stable_sort(x: torch.Tensor, *, stable: bool = False, dim: int = -1, descending: bool = False) -> Any:
+def stable_sort(x: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: Any = None) -> Any:
     return sort(x, dim, descending)
 
 
@@ -207,7 +207,9 @@ def largest_in_order(x: torch.Tensor, k: int, dim: int) -> torch.Tensor:
 
 @makes(aten.gather.default)
 def gather(x: torch.Tensor, dim: int, places: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Of places that are computed, as those of topk."""
+    """Of places that are computed, as those of topk; of other dimensions the first of x, as many as there are places."""
+    for d, size in enumerate(places.shape):
+        x = x if d == dim % x.dim() or x.shape[d] == size else x.narrow(d, 0, size)
     x, places = x.movedim(dim, -1), places.movedim(dim, -1)
     columns = x.unbind(-1)
     made = [sum(torch.where(place == float(i), column, 0.0) for i, column in enumerate(columns))

@@ -158,8 +158,9 @@ def leaky_relu(p: Program, x: Any, negative_slope: float = 0.01) -> Value:
 
 @handles("elu", "elu_")
 def elu(p: Program, x: Any, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Value:
-    made = activation(p, times(p, x, input_scale), wr.Activation("elu", alpha=alpha), {}, None)
-    return times(p, made, scale)
+    if input_scale != 1:
+        raise Unsupported("elu with an input_scale of 1", str(input_scale))
+    return times(p, activation(p, x, wr.Activation("elu", alpha=alpha), {}, None), scale)
 
 
 @handles("prelu", "_prelu_kernel")
@@ -204,9 +205,11 @@ def amin(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
 
 
 def register_extreme(name: str, values: Any) -> None:
-    """Of max(dim) and min(dim) the numbers; where they are the library does not say."""
+    """Of max(dim) and min(dim) the numbers; where they are the library does not say. Of two tensors the larger one."""
     @handles(name, events=True)
-    def extreme(p: Program, x: Any, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
+    def extreme(p: Program, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is not None and not isinstance(dim, int):
+            return by_event(p, HANDLERS[f"{name}imum"], (x, dim), {}, constants=True)
         made = values(p, x, dim, keepdim)
         return made, refused_if_read(p, made, name, f"the numbers of {name}(dim)", "their places")
 

@@ -157,7 +157,8 @@ class Program(LoweredProgram):
             return self.made_of_others(*args, **kwargs)
         if name in OF_EVENTS:
             return HANDLERS[name](self, *args, **kwargs)
-        return by_event(self, HANDLERS[name], args, kwargs, constants=name in OF_CONSTANTS, widens=name == "embedding")
+        return by_event(self, HANDLERS[name], args, kwargs, constants=name in OF_CONSTANTS,
+                        widens=name in ("embedding", "one_hot"))
 
     def made_of_others(self, *args: Any, **kwargs: Any) -> Any:
         """The current op as PyTorch, or `made`, makes it of others."""

@@ -611,14 +611,15 @@ TEST(LinearWithInt8Weights, CountsWeightsOfNoScaleAsZero) {
 }
 
 TEST(LinearWithInt8Weights, RefusesWeightsThatAreNotFinite) {
-  for (const float weight : {infinity, std::nanf("")}) {
+  for (const float weight : {infinity, std::nanf(""), std::numeric_limits<float>::max()}) {
     Extras extras;
     extras.storage = WeightStorage::int8;
     Case c(1, 12, 9, 1, extras);
     c.layer.weight[17] = weight;
-    EXPECT_EQ(test_support::message_of([&] { c.pack(); }),
-              "weight of a linear layer, element 17: expected a finite number, to be kept in INT8, got " +
-                  std::to_string(weight));
+    EXPECT_EQ(
+        test_support::message_of([&] { c.pack(); }),
+        "weight of a linear layer, element 17: expected a number that is finite in INT8, at most 3.4028234e+38, got " +
+            std::to_string(weight));
   }
 }
 

@@ -40,6 +40,10 @@ OPS = {
     "largest": lambda m, x: torch.cat([x.topk(3, 1)[0], x.view(B, 2, 3).topk(1, 1)[0].flatten(1), x.sort(1)[0],
                                        x.sort(1, descending=True)[0], x.topk(2, 1, largest=False)[0]], 1),
     "largest in their order": lambda m, x: x.gather(1, x.topk(4, 1)[1].sort(1)[0]),
+    "the larger of two": lambda m, x: torch.max(x, x.flip(1)) - torch.min(x, torch.tensor(0.5)),
+    "stably sorted": lambda m, x: torch.sort(x, dim=1, stable=True)[0],
+    "of some rows": lambda m, x: x.view(B, 3, 2).gather(1, x.view(B, 3, 2).sum(2).topk(2, 1)[1].unsqueeze(-1)).flatten(1),
+    "pools of one number": lambda m, x: F.max_pool2d(x.view(B, 1, 2, 3), (2, 2), stride=(1,)).flatten(1),
     "equal ones": lambda m, x: x.relu().gather(1, x.relu().topk(5, 1)[1].sort(1)[0]).sum(1, keepdim=True),
 }
 
@@ -104,6 +108,14 @@ def test_classes_of_ids():
     check(Function(lambda m, x: m.layer(F.one_hot(x, 9).float()), layer=nn.Linear(9, 2)), ids(9))
 
 
+@pytest.mark.parametrize("classes", [5, 9])  # as many as events, and more
+def test_classes_of_events(classes):
+    class Counts(nn.Module):
+        def forward(self, seen):
+            return (F.one_hot(seen, classes).float() * (seen > 0).unsqueeze(-1)).sum(1)
+    check(Counts(), histories() % classes, axes={"seen": "user/seen[]"})
+
+
 @pytest.mark.parametrize("options", [{}, {"padding": (1, 0)}, {"padding": "same"}, {"stride": (2, 1)},
                                      {"dilation": (2, 1)}, {"groups": 2}, {"bias": False}])
 def test_convolutions_over_fields(options):
@@ -128,7 +140,10 @@ def test_convolutions_over_columns():
     (lambda m, x: x.max(1)[1].float(), "expected the numbers of max(dim), got their places"),
     (lambda m, x: x.argmax(1).float(), "aten.argmax.default: expected an op of the model language"),
     (lambda m, x: x.repeat(1, 5).topk(2)[0], "topk or sort of at most 16 columns, got 20"),
-    (lambda m, x: F.avg_pool1d(x.unsqueeze(1), 3, 1, 1), "a mean without padding, behind F.pad"),
+    (lambda m, x: F.avg_pool1d(x.unsqueeze(1), 3, 1, 1), "a mean without padding, ceil_mode and divisor_override"),
+    (lambda m, x: F.avg_pool1d(x.unsqueeze(1), 3, ceil_mode=True).mean(2), "a mean without padding, ceil_mode and"),
+    (lambda m, x: F.avg_pool2d(x.view(-1, 1, 2, 2), 2, divisor_override=1).flatten(1), "ceil_mode and divisor_override"),
+    (lambda m, x: torch.ops.aten.elu(x, 2, 1, 0.5), "expected elu with an input_scale of 1, got 0.5"),
     (lambda m, x: F.max_pool1d(x.unsqueeze(1), 2, dilation=2), "a pool without dilation and ceil_mode, behind F.pad"),
     (lambda m, x: torch.masked_select(x, x > 0), "expected a mask that is the same for each row"),
     (lambda m, x: torch.round(x), "aten.round.default: expected an op of the model language, got none that does this"),
@@ -137,6 +152,12 @@ def test_what_is_not_made(function, message):
     with pytest.raises(wr.InvalidArgument) as raised:
         wr.torch.export(Function(function), torch.randn(B, 4))
     assert message in str(raised.value)
+
+
+def test_convolutions_that_are_large_layers_are_refused():
+    with pytest.raises(wr.InvalidArgument, match="a convolution that is a layer of at most 4194304 numbers, got 204624000"):
+        wr.torch.export(Function(lambda m, x: m.conv(x.view(-1, 1, 100, 60)).flatten(1), conv=nn.Conv2d(1, 6, 3)),
+                        torch.randn(3, 6000))
 
 
 def test_convolutions_over_events_are_refused():

@@ -13,6 +13,7 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 
 namespace warprank { inline namespace v0 { namespace host_backend {
@@ -34,9 +35,12 @@ struct Binder {
     return asked != HostPrecision::fp32 && host_ops::has_bf16_products() ? host_ops::Precision::bf16
                                                                          : host_ops::Precision::fp32;
   }
-  /// Throws invalid_argument where the precision cannot hold one of the weights of this name.
-  void check_weight(const std::string& name, Span<const float> weight) const {
+  /// Throws invalid_argument where the precision cannot hold one of the weights of this name, or INT8 where they are
+  /// `stored` in it.
+  void check_weight(const std::string& name, Span<const float> weight,
+                    host_ops::WeightStorage stored = host_ops::WeightStorage::as_multiplied) const {
     if (precision == host_ops::Precision::bf16) host_ops::check_bf16("weight '" + name + "'", weight);
+    if (stored == host_ops::WeightStorage::int8) host_ops::check_int8("weight '" + name + "'", weight);
   }
 
   const Node& node(int n) const { return graph.node(n); }

@@ -30,12 +30,12 @@ inline int8_t to_int8(float weight, float scale) {
   return scale == 0 ? int8_t{0} : static_cast<int8_t>(std::nearbyint(weight / scale));
 }
 
-/// Throws invalid_argument, with `name` and the place, for a weight that is not finite: it has no scale.
+/// Throws invalid_argument, with `name` and the place, for a weight that would not be finite.
 inline void check_int8(const std::string& name, Span<const float> weight) {
   for (int64_t i = 0; i < weight.size(); ++i)
-    if (!std::isfinite(weight[i]))
-      throw invalid_argument(name + ", element " + std::to_string(i), "a finite number, to be kept in INT8",
-                             std::to_string(weight[i]));
+    if (!std::isfinite(std::abs(weight[i]) / 127 * 127))
+      throw invalid_argument(name + ", element " + std::to_string(i),
+                             "a number that is finite in INT8, at most 3.4028234e+38", std::to_string(weight[i]));
 }
 
 }}}  // namespace warprank::v0::host_ops

@@ -177,13 +177,13 @@ class PackedLinear {
             out_,
             padded_in_,
             padded_out_,
-            weight_.data() + g * group_size(),
+            weight_.size() == 0 ? nullptr : weight_.data() + g * group_size(),
             bias_.data() + g * padded_out_,
             {activation_, learned(alpha_, is_dice || activation_.kind == ActivationKind::prelu),
              learned(scale_, is_dice), learned(shift_, is_dice)},
-            pairs_.data() + g * padded_out_ * depth(),
+            pairs_.size() == 0 ? nullptr : pairs_.data() + g * padded_out_ * depth(),
             storage_ == WeightStorage::int8 ? int8_.data() + g * padded_out_ * depth() * values() : nullptr,
-            int8_scale_.data() + g * padded_out_,
+            storage_ == WeightStorage::int8 ? int8_scale_.data() + g * padded_out_ : nullptr,
             precision_};
   }
 

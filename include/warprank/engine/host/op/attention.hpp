@@ -52,7 +52,8 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
       },
       [pairs, dim, precision = model.precision](const RunState& state) {
         return host_ops::attention_workspace(dim, longest_segment(state.segments_of(pairs.events)), precision);
-      });
+      },
+      tables == nullptr ? 0 : tables->bytes());
   // Events that attend to one another are divided by heads.
   step->division = model.node(n).axis == model.node(model.node(n).inputs[1]).axis ? Division::shares : Division::rows;
   return step;

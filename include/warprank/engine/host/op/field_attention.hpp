@@ -33,13 +33,14 @@ inline StepPtr bind_op(const FieldAttentionOp& op, int n, Binder& model) {
                       model.precision};
   const float scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<float>(op.head_dim));
   layer.attention = {op.heads, scale, false, model.precision, AttentionWeights::softmax, 1};
+  const int64_t bytes = layer.projections.bytes() + layer.residual.bytes();
   const int64_t workspace = host_ops::field_attention_workspace(layer, model.node(n).width / op.columns());
   return make_plain_step(
       n, model.refs(n),
       [layer = std::move(layer)](RunState& state, auto in, auto y) {
         host_ops::field_attention(layer, in[0].values, y, state.workspace_span());
       },
-      [workspace](const RunState&) { return workspace; });
+      [workspace](const RunState&) { return workspace; }, bytes);
 }
 
 }}}  // namespace warprank::v0::host_backend

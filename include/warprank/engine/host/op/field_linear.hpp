@@ -17,14 +17,14 @@ inline StepPtr bind_op(const FieldLinearOp& op, int n, Binder& model) {
   const int64_t terms = static_cast<int64_t>(weight.size()) / op.out;
   if (op.out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", weight);
   host_ops::PackedLinear packed(weight, bias, terms, op.out, 1, {op.activation, {}, {}, {}}, model.precision);
-  const int64_t workspace = host_ops::field_linear_workspace(packed, op.dim);
+  const int64_t bytes = packed.bytes(), workspace = host_ops::field_linear_workspace(packed, op.dim);
   return make_plain_step(
       n, model.refs(n),
       [dim = op.dim, kept = op.kept, packed = std::move(packed)](RunState& state, auto in, auto y) {
         host_ops::field_linear(packed, dim, kept, in[0].values, in.size() > 1 ? in[1].values : Matrix<const float>(), y,
                                state.workspace_span());
       },
-      [workspace](const RunState&) { return workspace; });
+      [workspace](const RunState&) { return workspace; }, bytes);
 }
 
 }}}  // namespace warprank::v0::host_backend

@@ -85,7 +85,7 @@ inline StepPtr bind_op(const LinearOp& op, int n, Binder& model) {
   const int64_t groups = one_matrix ? 1 : op.groups;
   const int64_t in = op.shared_input ? x.width : x.width / op.groups;
   const int64_t out = op.scene >= 0 ? model.node(n).width : model.node(n).width / groups;
-  if (out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", folded.weight);
+  if (out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", folded.weight, model.storage);
   host_ops::PackedLinear packed(folded.weight, folded.bias, in, out, groups, view(activation), model.precision,
                                 model.storage);
   if (op.scene >= 0) {

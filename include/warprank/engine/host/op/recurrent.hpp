@@ -32,6 +32,7 @@ inline StepPtr bind_op(const RecurrentOp& op, int n, Binder& model) {
   for (const int input : inputs) refs.push_back({input, -1});
   const int64_t of_states = host_ops::recurrent_workspace(layer, 0);
   const int64_t of_event = host_ops::recurrent_workspace(layer, 1) - of_states;
+  const int64_t bytes = layer.product.bytes();
   StepPtr step = make_plain_step(
       n, std::move(refs),
       [layer = std::move(layer), events, rows, attends = op.attends()](RunState& state, auto in, auto y) {
@@ -43,7 +44,8 @@ inline StepPtr bind_op(const RecurrentOp& op, int n, Binder& model) {
       },
       [of_states, of_event, events](const RunState& state) {
         return of_states + of_event * longest_segment(state.segments_of(events));
-      });
+      },
+      bytes);
   if (op.attends()) step->division = Division::rows;  // parts of a GRU's events would cut histories
   return step;
 }
