@@ -110,7 +110,8 @@ def fuxictr_repository(rows):
         "QNN_alpha": {}, "SAM": {}, "WideDeep": layers, "WuKong": {"lcb_features": 8, "fmb_features": 8},
         "xDeepFM": deep, "MMoE": tasks | experts, "PLE": tasks | experts, "ShareBottom": tasks}
     of_histories = {"BST": deep, "DIEN": {"dien_neg_seq_field": []}, "DIN": deep,
-                    "DMIN": deep | {"neg_seq_field": None}, "DMR": deep | {"context_field": "age"}, "TransAct": {"dcn_hidden_units": [64, 32], "dim_feedforward": 64}}
+                    "DMIN": deep | {"neg_seq_field": None}, "DMR": deep | {"context_field": "age"},
+                    "TransAct": {"dcn_hidden_units": [64, 32], "dim_feedforward": 64}}
     places = {"APG_DeepFM": "APG", "APG_DCNv2": "APG", "DCN": "DCN/DCN_torch", "DNN": "DNN/DNN_torch",
               "DeepFM": "DeepFM/DeepFM_torch", "ONN": "ONN/ONN_torch", "ONNv2": "ONN/ONN_torch", "PPNet": "PEPNet",
               "WideDeep": "WideDeep/WideDeep_torch", "FFMv2": "FFM", "DualMLP": "FinalMLP", "QNN_alpha": "QNN",
