@@ -95,15 +95,13 @@ def of_onnx(of_zoo, name):
     """What there is to say of a model as a file of ONNX, or of why there is nothing."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found = zoo_onnx.measured(of_zoo, name, lambda: made(of_zoo(ROWS[0])[name][0]), ROWS, folder,
-                                      lambda run: best_of([run], TURNS)[0])
-    except wr.InvalidArgument as error:
-        return {}, f"its file of ONNX: {error}"
+            found, problem = zoo_onnx.measured(of_zoo, name, lambda: made(of_zoo(ROWS[0])[name][0]), ROWS, folder,
+                                               lambda run: best_of([run], TURNS)[0])
     except Exception as error:  # of PyTorch's exporter, or of onnxruntime
         return {}, f"no file of ONNX: {type(error).__name__}: {(str(error).strip() or ' ').splitlines()[0]}"
-    if found["onnx_difference"] > LARGEST_DIFFERENCE:
-        return found, f"its file of ONNX: scores that differ by {found['onnx_difference']:.2g}"
-    return found, None
+    if found.get("onnx_difference", 0) > LARGEST_DIFFERENCE:
+        problem = f"its file of ONNX: scores that differ by {found['onnx_difference']:.2g}"
+    return found, problem
 
 
 def _times(found, rows, with_onnx):

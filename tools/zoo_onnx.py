@@ -57,8 +57,9 @@ class OfOnnx:
 
 
 def measured(of_zoo, name, make, rows, folder, timed):
-    """What there is to say of a model as a file: its milliseconds, and the difference that a conversion makes."""
-    found = {}
+    """What there is to say of a model as a file: its milliseconds, and the difference that a conversion makes, or why
+    there is none."""
+    found, problem = {}, None
     for count in rows:
         _, batch, *axes = of_zoo(count)[name]
         module = make()
@@ -66,8 +67,11 @@ def measured(of_zoo, name, make, rows, folder, timed):
         made = OfOnnx(os.path.join(folder, "model.onnx"), module, arguments, names)
         found[f"onnxruntime_ms_{count}"] = 1e3 * timed(made.run)
         if count == rows[0]:
-            found["onnx_difference"] = made.difference(axes[0] if axes else None)
-    return found
+            try:
+                found["onnx_difference"] = made.difference(axes[0] if axes else None)
+            except wr.InvalidArgument as error:
+                problem = f"its file of ONNX: {error}"
+    return found, problem
 
 
 def named(module, batch):

@@ -17,6 +17,7 @@
 #include "golden/cases.hpp"
 #include "warprank/batch/most_blob_bytes.hpp"
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/round_up.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/plan/steps.hpp"
@@ -243,7 +244,7 @@ TEST(CudaEngineMemory, HasNoRoomForWhatStaysOnChip) {
     for (size_t n = 0; n < in_memory.size(); ++n) {
       const auto slot = static_cast<size_t>(storage.placements[n].slot);
       const Node& root = plan.graph().node(storage.placements[n].root);
-      const int64_t bytes = cuda_backend::round_up(root.width * size_of(values.place(static_cast<int>(n)).type), 16);
+      const int64_t bytes = round_up(root.width * size_of(values.place(static_cast<int>(n)).type), 16);
       with_all[slot] = std::max(with_all[slot], bytes);
       if (in_memory[n]) needed[slot] = std::max(needed[slot], bytes);
     }

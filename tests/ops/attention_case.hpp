@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -15,6 +16,7 @@
 #include "reference/attention.hpp"
 #include "support/capacity_matrix.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/message_of.hpp"
 #include "warprank/ops/attention.cuh"
 
 namespace kernel_testing {
@@ -181,6 +183,16 @@ class DeviceAttention {
   DeviceArray<float> bias_;
   CapacityMatrix<float> item_times_, event_times_, float_y_;
 };
+
+/// Why a launch of the case that is changed is refused, or "".
+inline std::string refusal_of(AttentionCase c, const std::function<void(warprank::Attention&)>& change) {
+  DeviceAttention memory(c.make());
+  warprank::Attention view = memory.view();
+  change(view);
+  return warprank::test_support::message_of([&] {
+    warprank::AttentionLaunch({&view, 1}, on_gpu ? warprank::device::target() : 75);
+  });
+}
 
 /// A prepared launch with its memory.
 class DeviceAttentions {

@@ -134,19 +134,10 @@ TEST(BiasAttentionKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
 
 TEST(BiasAttentionLaunch, RefusesWhatDoesNotFitTogether) {
   const auto message_of = [](const std::function<void(Attention&)>& change) {
-    AttentionCase c = with_bias(with(2, 16, {3}, {4}), 3, 5);
-    DeviceAttention memory(c.make());
-    Attention view = memory.view();
-    change(view);
-    try {
-      AttentionLaunch launch({&view, 1}, on_gpu ? device::target() : 75);
-    } catch (const invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string("nothing");
+    return refusal_of(with_bias(with(2, 16, {3}, {4}), 3, 5), change);
   };
   using ::testing::HasSubstr;
-  EXPECT_EQ(message_of([](Attention&) {}), "nothing");
+  EXPECT_EQ(message_of([](Attention&) {}), "");
   EXPECT_THAT(message_of([](Attention& view) { view.bias_shape.tables = 3; }),
               HasSubstr("attention 0's bias: expected a table for all heads, or one for each, got 3"));
   EXPECT_THAT(message_of([](Attention& view) {
@@ -162,26 +153,6 @@ TEST(BiasAttentionLaunch, RefusesWhatDoesNotFitTogether) {
                 view.y = Matrix<float>(const_cast<float*>(view.item_times.data), view.y.rows, view.y.cols, view.y.cols);
               }),
               HasSubstr("an overlap with item_times of attention 0"));
-}
-
-TEST(PackAttentionBias, RefusesWrongSizesAndNumbers) {
-  using ::testing::HasSubstr;
-  const auto message_of = [](const AttentionBiasShape& shape, const std::vector<float>& positions,
-                             const std::vector<float>& times) {
-    try {
-      pack_attention_bias(shape, positions, times);
-    } catch (const invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string("nothing");
-  };
-  EXPECT_EQ(message_of({2, 1, 1}, {1, 2}, {1, 2, 3, 4}), "nothing");
-  EXPECT_THAT(message_of({2, 1, 1}, {1}, {1, 2, 3, 4}), HasSubstr("biases by position: expected 2 numbers, got 1"));
-  EXPECT_THAT(message_of({2, 1, 1}, {1, 2}, {1, 2}), HasSubstr("biases by time: expected 4 numbers, got 2"));
-  EXPECT_THAT(message_of({1, 1, 0}, {INFINITY}, {}), HasSubstr("biases by position: expected finite numbers"));
-  EXPECT_THAT(message_of({1, -1, 0}, {}, {}), HasSubstr("an attention bias' positions: expected 0 to"));
-  EXPECT_THAT(message_of({1, 0, 1425}, {}, {}), HasSubstr("an attention bias' time buckets: expected 0 to 1424"));
-  EXPECT_THAT(message_of({1, 0, 1, 0.01f}, {}, {1, 2}), HasSubstr("a width of 0.0625"));
 }
 
 }  // namespace

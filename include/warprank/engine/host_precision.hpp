@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 {
 /// ops. docs/SERVING.md describes the effect of BF16 on scores.
 enum class HostPrecision {
   fp32,          ///< FP32 values
-  bf16,          ///< values and weights rounded to BF16, by AVX512_BF16, in linears by AMX where there is that, too;
+  bf16,          ///< values and weights rounded to BF16, by AVX512_BF16, in layers by AMX where there is that, too;
                  ///< FP32 on a processor without AVX512_BF16
   int8_weights,  ///< as automatic; weights of linears, cross layers and experts are kept in INT8, with a scale for each
                  ///< output (ops/host/int8_weights.hpp): a quarter of the bytes of FP32, half of those of BF16

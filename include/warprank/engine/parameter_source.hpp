@@ -52,6 +52,11 @@ class ParameterSource {
     return values;
   }
 
+  /// The same, or nothing where the layer has no such tensor.
+  std::vector<float> load_if(bool is_there, const std::string& name) const {
+    return is_there ? load(name) : std::vector<float>();
+  }
+
   /// Batch norm as scale and shift per channel, computed in double. Throws invalid_argument where the variance plus eps
   /// is not positive.
   std::pair<std::vector<float>, std::vector<float>> batch_norm(const std::string& name, float eps, bool affine) const {

@@ -366,5 +366,7 @@ def power(p: Program, x: Any, exponent: Any) -> Value:
         return apply(p, "div", 1.0, power(p, x, -number))
     if number != int(number):
         return apply(p, "exp", apply(p, "mul", apply(p, "log", numbers(x)), number))
-    squared = None if number == 1 else power(p, apply(p, "square", x), number // 2)
-    return x if squared is None else apply(p, "mul", squared, x) if number % 2 else squared
+    if number == 1:
+        return x
+    squared = power(p, apply(p, "square", x), number // 2)
+    return apply(p, "mul", squared, x) if number % 2 else squared

@@ -22,8 +22,7 @@ def joined(p: Program, parts: Any, dim: int, is_new: bool) -> Any:
     if not likes or all(isinstance(x, Value) for x in parts):
         return parts
     like = likes[0]
-    dim = dim - like.cells.ndim - is_new if dim >= 0 else dim
-    along = None if is_new else dim  # where parts may be of other sizes
+    along = None if is_new else dim - like.cells.ndim if dim >= 0 else dim  # where parts may be of other sizes
     return type(parts)(_batch_of(p, x, like, along) if is_constant(x) and x.shape else x for x in parts)
 
 

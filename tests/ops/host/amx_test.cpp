@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/round_up.hpp"
 
 namespace warprank { namespace {
 
@@ -148,7 +149,7 @@ struct Layer {
     };
     x = values(rows * in), weight = values(out * in), bias = values(padded_out()), row_bias = values(2 * padded_out());
     const int64_t stride = host_ops::pairs_stride(in), depth = (in + 1) / 2;
-    pairs.assign(static_cast<size_t>(host_ops::whole_tiles(rows, 16) * stride), {to_bfloat16(NAN), to_bfloat16(NAN)});
+    pairs.assign(static_cast<size_t>(round_up(rows, 16) * stride), {to_bfloat16(NAN), to_bfloat16(NAN)});
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t k = 0; k < 2 * stride; ++k) {
         Bf16Pair& pair = pairs[static_cast<size_t>(r * stride + k / 2)];
@@ -163,7 +164,7 @@ struct Layer {
         (k % 2 == 0 ? pair.even : pair.odd) = to_bfloat16(weight[static_cast<size_t>(o * in + k)]);
       }
   }
-  int64_t padded_out() const { return host_ops::whole_tiles(out, 16); }
+  int64_t padded_out() const { return round_up(out, 16); }
   const Bf16Pair* part(int64_t first, int64_t width, int64_t k, int64_t) const {
     return panels.data() + first * ((in + 1) / 2) + k * width;
   }

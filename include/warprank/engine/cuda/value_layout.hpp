@@ -12,14 +12,13 @@
 #include <vector>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/round_up.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
 #include "warprank/plan/value_types.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
-
-constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// One value: columns of rows that may be wider than itself.
 struct ValuePlace {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "warprank/core/round_up.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/ops/host/products.hpp"
 
@@ -23,8 +24,6 @@
 namespace warprank { inline namespace v0 { namespace host_ops {
 
 inline constexpr int64_t amx_rows = 16, amx_pairs = 16;  ///< of a tile
-
-constexpr int64_t whole_tiles(int64_t count, int64_t of_tile) { return (count + of_tile - 1) / of_tile * of_tile; }
 
 /// A part of a layer: sums += x panel, [rows, 16 column_tiles], of `depth` pairs, a multiple of amx_pairs. Rows are as
 /// many as whole tiles have, all of them can be read and written.
@@ -103,7 +102,7 @@ struct AmxPanel {
 template <class Tiles, class Panels>
 void sum_panel(Tiles& tiles, const Panels& panels, const AmxPanel& panel, Matrix<const Bf16Pair> x, const float* bias,
                const float* const* row_bias, float (*sums)[amx_width]) {
-  const int64_t rows = whole_tiles(x.rows, amx_rows);
+  const int64_t rows = round_up(x.rows, amx_rows);
   for (int64_t r = 0; r < rows; ++r) {
     std::fill_n(sums[r], panel.width, 0.0f);
     if (r >= x.rows) continue;
@@ -112,9 +111,9 @@ void sum_panel(Tiles& tiles, const Panels& panels, const AmxPanel& panel, Matrix
   }
   for (int64_t k = 0; k < x.cols; k += panel.max_depth) {
     const int64_t depth = std::min(panel.max_depth, x.cols - k);
-    multiply_part(tiles,
-                  {x.data + k, x.stride, rows, whole_tiles(depth, amx_pairs),
-                   panels.part(panel.first, panel.width, k, depth), panel.width / amx_pairs, sums[0], amx_width});
+    multiply_part(
+        tiles, {x.data + k, x.stride, rows, round_up(depth, amx_pairs), panels.part(panel.first, panel.width, k, depth),
+                panel.width / amx_pairs, sums[0], amx_width});
   }
 }
 

@@ -210,7 +210,7 @@ struct Int8Panels {
         Products::store_elements(d, weights_at, to);
       }
     // What whole tiles read behind them, times 0.
-    if (Products::are_of_tiles) std::fill(to, widened + whole_tiles(depth, amx_pairs) * width, Element{});
+    if (Products::are_of_tiles) std::fill(to, widened + round_up(depth, amx_pairs) * width, Element{});
     return widened;
   }
 };
@@ -278,7 +278,7 @@ void run_block_of_tiles(AmxTiles& tiles, const LinearGroup& group, const Panels&
                         Matrix<const Bf16Pair> x, Matrix<float> y, const float* const* row_bias, const LinearEnd& end) {
   static_assert(panel_vectors * amx_pairs == amx_width && max_depth % amx_pairs == 0);
   const int64_t width = std::min(amx_width, group.padded_out - first), count = std::min(width, group.out - first);
-  HWY_ALIGN float sums[whole_tiles(block_tiles * tile_rows, amx_rows)][amx_width];
+  HWY_ALIGN float sums[round_up(block_tiles * tile_rows, amx_rows)][amx_width];
   sum_panel(tiles, panels, {first, width, count, max_depth}, x, group.bias, row_bias, sums);
   finish_tile(group, sums[0], amx_width, first, count, y, end);
 }
@@ -328,7 +328,7 @@ void run_stored(const LinearGroup& group, const typename Products::Element* weig
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr uintptr_t vector = lanes * sizeof(float);
   const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + vector - 1) / vector * vector;
-  const int64_t size = std::min(whole_tiles(in, amx_pairs), max_depth) * panel_vectors * lanes + lanes;
+  const int64_t size = std::min(round_up(in, amx_pairs), max_depth) * panel_vectors * lanes + lanes;
   run_panels<Products>(
       group,
       Int8Panels<Products>{group.int8, group.int8_scale, in, reinterpret_cast<typename Products::Element*>(aligned)}, x,

@@ -47,6 +47,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/prefetch.hpp"
+#include "warprank/core/round_up.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
@@ -161,10 +162,10 @@ class PackedLinear {
 
   /// Floats of workspace for `rows` rows of x.
   int64_t workspace_size(int64_t rows) const {
-    const int64_t rounded_rows = whole_tiles(std::min(rows, target_.block_rows), amx_rows);
+    const int64_t rounded_rows = round_up(std::min(rows, target_.block_rows), amx_rows);
     const int64_t rounded = precision_ == Precision::fp32 ? 0 : rounded_rows * pairs_stride(in_);
     if (storage_ == WeightStorage::as_multiplied || rows == 0) return rounded;
-    return rounded + std::min(whole_tiles(depth(), amx_pairs), target_.max_depth) * target_.panel_width + target_.lanes;
+    return rounded + std::min(round_up(depth(), amx_pairs), target_.max_depth) * target_.panel_width + target_.lanes;
   }
 
   LinearGroup group(int64_t g) const {
@@ -188,7 +189,6 @@ class PackedLinear {
   }
 
  private:
-  static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
   int64_t group_size() const { return out_ <= max_dot_outputs ? out_ * padded_in_ : padded_out_ * in_; }
   int64_t values() const { return precision_ == Precision::fp32 ? 1 : 2; }  // of an element
   int64_t depth() const { return (in_ + values() - 1) / values(); }         // in elements

@@ -42,11 +42,8 @@ inline AttentionNode make_attention_node(const Graph& graph, int n, const ValueL
                            "'" + input.name + "', which is FP16 for another op");
   }
   made.bias = {op.bias_by_head ? op.heads : 1, op.positions, op.time_buckets, op.time_bucket_width};
-  const auto load = [&](bool is_there, const char* which) {
-    return is_there ? source.load(op.name + which) : std::vector<float>();
-  };
-  const std::vector<float> by_position = load(op.positions > 0, ".position_bias");
-  const std::vector<float> by_time = load(op.time_buckets > 0, ".time_bias");
+  const std::vector<float> by_position = source.load_if(op.positions > 0, op.name + ".position_bias");
+  const std::vector<float> by_time = source.load_if(op.time_buckets > 0, op.name + ".time_bias");
   made.bias_at = memory.add(naming(op.name, [&] { return pack_attention_bias(made.bias, by_position, by_time); }));
   return made;
 }

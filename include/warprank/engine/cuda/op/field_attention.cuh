@@ -24,7 +24,7 @@ inline Prepare bind_alone(const FieldAttentionOp& op, int n, const BindOptions&,
   const auto load = [&](const char* which) { return source.load(op.name + which); };
   const FieldAttentionShape shape{op.dim, op.heads, op.head_dim};
   const std::vector<float> query = load(".query.weight"), key = load(".key.weight"), value = load(".value.weight");
-  const std::vector<float> residual = op.residual ? load(".residual.weight") : std::vector<float>();
+  const std::vector<float> residual = source.load_if(op.residual, op.name + ".residual.weight");
   const Buffer<unsigned char> packed =
       naming(op.name, [&] { return pack_field_attention(shape, query, key, value, residual); });
   const float scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<float>(op.head_dim));

@@ -23,7 +23,7 @@ static_assert(FieldLinear<float16>::max_summed_columns == FieldLinearOp::max_sum
 inline Prepare bind_alone(const FieldLinearOp& op, int n, const BindOptions&, const detail::ParameterSource& source,
                           WeightsMemory& memory) {
   const std::vector<float> weight = source.load(op.name + ".weight");
-  const std::vector<float> bias = op.bias ? source.load(op.name + ".bias") : std::vector<float>();
+  const std::vector<float> bias = source.load_if(op.bias, op.name + ".bias");
   const Node& bound = source.graph().node(n);
   const auto fields_of = [&](size_t i) { return source.graph().node(bound.inputs[i]).width / op.dim; };
   const bool has_factors = bound.inputs.size() > 1;

@@ -20,14 +20,11 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
   const float scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<float>(dim));
   const AttentionPairs pairs = attention_pairs(n, model);
   std::shared_ptr<const host_ops::AttentionBiasTables> tables;
-  if (op.has_bias()) {
-    const auto load = [&](bool is_there, const char* which) {
-      return is_there ? model.source.load(op.name + which) : std::vector<float>();
-    };
+  if (op.has_bias())
     tables = std::make_shared<const host_ops::AttentionBiasTables>(
-        load(op.positions > 0, ".position_bias"), load(op.time_buckets > 0, ".time_bias"),
-        op.bias_by_head ? op.heads : 1, op.time_bucket_width);
-  }
+        model.source.load_if(op.positions > 0, op.name + ".position_bias"),
+        model.source.load_if(op.time_buckets > 0, op.name + ".time_bias"), op.bias_by_head ? op.heads : 1,
+        op.time_bucket_width);
   std::vector<InputRef> inputs;
   for (int input : model.node(n).inputs) inputs.push_back({input, -1});
   const host_ops::AttentionOptions options{op.heads,   scale,      op.causal, model.precision,

@@ -13,7 +13,7 @@ namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const FieldLinearOp& op, int n, Binder& model) {
   const std::vector<float> weight = model.source.load(op.name + ".weight");
-  const std::vector<float> bias = op.bias ? model.source.load(op.name + ".bias") : std::vector<float>();
+  const std::vector<float> bias = model.source.load_if(op.bias, op.name + ".bias");
   const int64_t terms = static_cast<int64_t>(weight.size()) / op.out;
   if (op.out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", weight);
   host_ops::PackedLinear packed(weight, bias, terms, op.out, 1, {op.activation, {}, {}, {}}, model.precision);
