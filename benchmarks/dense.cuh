@@ -51,14 +51,18 @@ inline std::vector<DenseLayer> random_stack(const std::vector<int64_t>& widths, 
   return layers;
 }
 
-inline const unsigned char* upload_packed(Memory& memory, const DenseLayer& layer) {
-  const auto packed = pack_linear(Span<const float>(layer.weight), Span<const float>(layer.bias), layer.in, layer.out);
+inline const unsigned char* upload_packed(Memory& memory, const DenseLayer& layer, DType weight_type = DType::f16) {
+  const Span<const float> weight(layer.weight), bias(layer.bias);
+  const auto packed = weight_type == DType::i8 ? pack_int8_linear(weight, bias, layer.in, layer.out)
+                                               : pack_linear(weight, bias, layer.in, layer.out);
   return memory.upload(packed.data(), packed.size());
 }
 
-inline LinearLayer make_linear(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y) {
+inline LinearLayer make_linear(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y,
+                               DType weight_type = DType::f16) {
   LinearLayer to;
-  to.weights = upload_packed(memory, layer);
+  to.weights = upload_packed(memory, layer, weight_type);
+  to.weight_type = weight_type;
   to.x = x;
   to.activation.kind = layer.activation().kind;
   to.y = y;

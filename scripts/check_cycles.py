@@ -26,14 +26,15 @@ sys.path.insert(0, f"{ROOT}/tools")
 from plot_timeline import last_run  # noqa: E402
 FILE = f"{ROOT}/tests/cycles.json"
 MODELS = ("wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy")
-CASES = [(model, requests, 100) for model in MODELS for requests in (1, 16)]
+CASES = [(model, requests, 100, "fp32") for model in MODELS for requests in (1, 16)]
+CASES += [(model, 1, 100, "int8_weights") for model in ("dcn_v2", "meituan_like")]
 TABLE_ROWS = 1000
 TOLERANCE = 0.02
 
 
 def name_of(case):
-    model, requests, items = case
-    return f"{model} {requests} x {items}"
+    model, requests, items, precision = case
+    return f"{model} {requests} x {items}" + (", weights in INT8" if precision == "int8_weights" else "")
 
 
 def nvcc_of(build):
@@ -55,11 +56,11 @@ def launches_of(report):
 
 
 def measure(program, case):
-    model, requests, items = case
+    model, requests, items, precision = case
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.json"
         ran = subprocess.run([f"{ROOT}/tools/t4/run", program, model, folder, str(requests), str(items),
-                              str(TABLE_ROWS), "cuda"], input="1 1\n", capture_output=True, text=True, check=False,
+                              str(TABLE_ROWS), "cuda", precision], input="1 1\n", capture_output=True, text=True, check=False,
                              env={**os.environ, "T4_TIME": "1", "T4_REPORT": report, "WARPRANK_TUNE_AT_BIND": "0"})
         if ran.returncode != 0:
             sys.exit(f"{name_of(case)} failed with {ran.returncode}:\n{ran.stderr[-2000:]}")

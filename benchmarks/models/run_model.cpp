@@ -169,6 +169,7 @@ int run(const std::vector<std::string>& arguments) {
 
   BindOptions bind_options;
   if (arguments.size() > 6) bind_options.host_precision = host_precision_of(arguments[6], "precision");
+  if (bind_options.host_precision == HostPrecision::int8_weights) bind_options.cuda_int8 = {"*"};
   const Model model = Model::bind(plan, weights, Tables::load(plan, rows, device), bind_options);
   Batch batch = model.batch();
   for (const test_support::PlainRequest& request : requests) add_to(batch, request);

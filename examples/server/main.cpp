@@ -45,9 +45,11 @@ warprank::Device device_of(const std::string& engine) {
 }
 
 warprank::NextModel load(const std::string& folder, warprank::HostPrecision precision) {
+  const bool is_int8 = precision == warprank::HostPrecision::int8_weights;
   return {.dense = warprank::Weights::open(folder + "/dense.safetensors"),
           .tables = warprank::Weights::open(folder + "/tables.safetensors"),
-          .bind = {.host_precision = precision}};
+          .bind = {.host_precision = precision,
+                   .cuda_int8 = is_int8 ? std::vector<std::string>{"*"} : std::vector<std::string>{}}};
 }
 
 /// One usual request, and `merged` of them; `axis_rows`: "AXIS=N", of the usual one.

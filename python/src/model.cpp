@@ -206,6 +206,7 @@ void bind_scoring(nb::module_& module) {
             const nb::gil_scoped_release released;
             BindOptions options;
             options.host_precision = host_precision_of(precision, "precision");
+            if (options.host_precision == HostPrecision::int8_weights) options.cuda_int8 = {"*"};
             options.extra = ignore_extra ? ExtraTensors::ignore : ExtraTensors::refuse;
             new (self) Scorer(plan, weights, tables, options);
           },

@@ -224,7 +224,7 @@ def bind(plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", 
 
     precision: of products on the host, in layers, attention and dots. "bf16" rounds both values to BF16, where the
         processor has AVX512_BF16; "automatic" is the faster one; "int8_weights" multiplies as that and keeps weights of
-        layers in INT8. A GPU ignores it.
+        layers in INT8, as a GPU does then, too. A GPU ignores the others.
 
     Raises every tensor that is missing, mis-shaped or not asked for; with ``extra="ignore"`` the last are left out.
     """

@@ -52,6 +52,10 @@ TEST(PackedExperts, AreTheirLayersOneAfterAnother) {
     }
   }
   const std::vector<float> six(6), two(2);
+  const Buffer<unsigned char> int8 = pack_int8_experts(six, two, 3, 1, 2), own = pack_int8_linear(six, two, 3, 2);
+  EXPECT_EQ(int8.size(), 2 * PackedInt8Layout({3, 1}).bytes());
+  EXPECT_EQ(pack_int8_experts(six, two, 3, 2, 1).size(), own.size());
+  EXPECT_THROW(pack_int8_experts(six, two, 3, 2, 2), invalid_argument);
   EXPECT_NO_THROW(pack_experts<float>(six, two, 3, 1, 2));
   EXPECT_NO_THROW(pack_experts<float>(six, {}, 3, 1, 2));
   EXPECT_THROW(pack_experts<float>(six, two, 3, 2, 2), invalid_argument);
@@ -59,9 +63,10 @@ TEST(PackedExperts, AreTheirLayersOneAfterAnother) {
   EXPECT_THROW(pack_experts<float>({}, {}, 3, 1, 0), invalid_argument);
 }
 
-/// With everything that is cut, aligned and not.
-std::vector<Extras> extras_of_experts() {
+/// With everything that is cut, aligned and not. `int8`: weights of the first.
+std::vector<Extras> extras_of_experts(bool int8 = false) {
   std::vector<Extras> all(2);
+  all[0].int8 = int8;
   all[0].groups = all[1].groups = 3;
   all[0].segment_sizes = Sizes{10, 0, 11};
   all[0].multiply = all[0].residual = all[1].residual = all[1].residual_first = true;
@@ -73,7 +78,7 @@ std::vector<Extras> extras_of_experts() {
 
 TEST(ExpertsKernel, ReadColumnsOfTheirOwn) {
   for_each_target([](const Config& config) {
-    for (const Extras& extras : extras_of_experts())
+    for (const Extras& extras : extras_of_experts(true))
       for (const int64_t out : {1, 7, 24}) {
         const LinearCase c(21, 40, out, extras);
         DeviceLayer device(c);
@@ -342,6 +347,7 @@ TEST(SceneExpertsKernel, GoThroughTheGroupOfTheirScene) {
           extras.more_rows = more_rows;
           extras.activation = i % 2 == 0 ? dice : leaky_relu(0.1f);
           extras.is_aligned = extras.half_y = ++i % 3 != 0;
+          extras.int8 = i % 2 == 0;
           const LinearCase c = case_of_scenes(scenes, 75, out, extras);
           SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(out) + " outputs");
           const DeviceScenes device_scenes(scenes, more_rows);

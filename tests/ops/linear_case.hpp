@@ -4,6 +4,7 @@
 /// Random linear layers for tests of dense kernels: for the oracle, and in a device's memory.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -39,18 +40,31 @@ struct Extras {
   bool is_aligned = true;
   bool half_y = true, half_operands = true;
   bool float_row_bias = false;  ///< whatever the other operands are
+  bool int8 = false;            ///< of the weights
   int64_t groups = 1;           ///< layers side by side, each with columns of its own
   uint32_t seed = 1;
 };
 
-/// One random layer and its inputs. x and W are FP16 numbers.
+/// Rows of `in` weights, each rounded to 255 multiples of a scale of its own: ops/int8_weights.hpp, from the formula.
+inline std::vector<float> in_int8(std::vector<float> weights, int64_t in) {
+  for (auto row = weights.begin(); row != weights.end(); row += in) {
+    double largest = 0;
+    for (auto w = row; w != row + in; ++w) largest = std::max(largest, std::abs(static_cast<double>(*w)));
+    for (auto w = row; w != row + in; ++w)
+      if (largest > 0) *w = static_cast<float>(std::nearbyint(*w * 127 / largest) * largest / 127);
+  }
+  return weights;
+}
+
+/// One random layer and its inputs. x and W are FP16 numbers, but for W in INT8.
 struct LinearCase {
   LinearCase(int64_t rows, int64_t in, int64_t out, const Extras& extras = {}) : rows(rows), extras(extras) {
     std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31) + extras.seed);
     layer.in = in, layer.out = out, layer.groups = extras.groups;
     layer.activation = extras.activation;
     layer.weight = random_values(engine, width() * in);
-    if (out != 1) layer.weight = rounded(layer.weight);  // heads keep FP32
+    if (out != 1 && !extras.int8) layer.weight = rounded(layer.weight);  // heads keep FP32
+    if (out != 1 && extras.int8) layer.weight = in_int8(layer.weight, in);
     if (extras.bias) layer.bias = random_values(engine, width());
     const bool is_dice = extras.activation.kind == ActivationKind::dice;
     if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, width());
@@ -77,7 +91,10 @@ struct LinearCase {
   int64_t num_segments() const {
     return std::max<int64_t>(1, static_cast<int64_t>(inputs.row_bias_offsets.size())) - 1;
   }
-  warprank::reference::Bounded expected() const { return warprank::reference::linear(layer, rows, inputs); }
+  /// A weight in INT8 is a product with its scale, and the sum is another.
+  warprank::reference::Bounded expected() const {
+    return warprank::reference::linear(layer, rows, inputs, extras.int8 ? 2 : 0);
+  }
 
   int64_t rows;
   Extras extras;
@@ -85,12 +102,27 @@ struct LinearCase {
   warprank::reference::LinearInputs inputs;
 };
 
+/// The layer's weights as a launch takes them, groups one after another.
+inline std::vector<unsigned char> packed(const LinearCase& c) {
+  std::vector<unsigned char> bytes;
+  const int64_t in = c.layer.in, out = c.layer.out;
+  for (int64_t g = 0; g < c.layer.groups; ++g) {
+    const auto weight = Span<const float>(c.layer.weight).subspan(g * in * out, in * out);
+    const auto bias =
+        c.layer.bias.empty() ? Span<const float>() : Span<const float>(c.layer.bias).subspan(g * out, out);
+    const auto own = c.extras.int8 ? warprank::pack_int8_linear(weight, bias, in, out)
+                                   : warprank::pack_linear(weight, bias, in, out);
+    bytes.insert(bytes.end(), own.data(), own.data() + own.size());
+  }
+  return bytes;
+}
+
 /// A case's arrays in the device's memory.
 class DeviceLayer {
  public:
   explicit DeviceLayer(const LinearCase& c)
       : case_(c),
-        packed_(packed(c.layer)),
+        packed_(kernel_testing::packed(c)),
         num_rows_(std::vector<int64_t>{c.rows}),
         num_segments_(std::vector<int64_t>{c.num_segments()}),
         offsets_(c.inputs.row_bias_offsets),
@@ -104,6 +136,7 @@ class DeviceLayer {
   warprank::LinearLayer view() {
     warprank::LinearLayer to;
     to.weights = packed_.data();
+    to.weight_type = case_.extras.int8 ? warprank::DType::i8 : warprank::DType::f16;
     to.x = x_.view();
     to.num_rows = num_rows_.data();
     to.activation = {case_.layer.activation.kind, case_.layer.activation.alpha, pointer(alpha_), pointer(scale_),
@@ -144,19 +177,6 @@ class DeviceLayer {
   DeviceArray<unsigned char>& packed() { return packed_; }
 
  private:
-  /// Groups one after another.
-  static std::vector<unsigned char> packed(const warprank::reference::Linear& layer) {
-    std::vector<unsigned char> bytes;
-    const Span<const float> weight(layer.weight), bias(layer.bias);
-    for (int64_t g = 0; g < layer.groups; ++g) {
-      const int64_t size = layer.in * layer.out;
-      const auto own =
-          warprank::pack_linear(weight.subspan(g * size, size),
-                                bias.empty() ? bias : bias.subspan(g * layer.out, layer.out), layer.in, layer.out);
-      bytes.insert(bytes.end(), own.data(), own.data() + own.size());
-    }
-    return bytes;
-  }
   static const float* pointer(const DeviceArray<float>& array) { return array.size() == 0 ? nullptr : array.data(); }
   warprank::FloatMatrix<const void> operand(const std::vector<float>& values, int64_t rows, int64_t capacity,
                                             bool may_be_half = true) {

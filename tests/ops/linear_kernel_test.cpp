@@ -14,6 +14,7 @@
 
 #include "ops/linear_case.hpp"
 #include "support/counts.hpp"
+#include "support/message_of.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 #include "warprank/ops/detail/gemm/finish.cuh"
 
@@ -108,6 +109,17 @@ TEST(PackedLinear, RefusesWrongSizesTogether) {
   EXPECT_THROW(pack_linear<float>({}, {}, 3, 0), invalid_argument);
 }
 
+/// The same with weights in INT8.
+std::vector<LinearCase> with_int8(const std::vector<LinearCase>& cases) {
+  std::vector<LinearCase> in_int8;
+  for (const LinearCase& c : cases) {
+    Extras extras = c.extras;
+    extras.int8 = true;
+    in_int8.emplace_back(c.rows, c.layer.in, c.layer.out, extras);
+  }
+  return in_int8;
+}
+
 TEST(LinearKernel, MatchesTheOracleForEveryShape) {
   for_each_target([](const Config& config) {
     std::vector<LinearCase> cases;
@@ -120,6 +132,7 @@ TEST(LinearKernel, MatchesTheOracleForEveryShape) {
           cases.emplace_back(rows, in, out, extras);
         }
     run_cases(cases, config.target);
+    run_cases(with_int8(cases), config.target);
   });
 }
 
@@ -176,16 +189,19 @@ TEST(LinearKernel, MatchesTheOracleWithEveryTile) {
           add(7, 1033, 24, false, identity);
           add(7, 33, 24, true, prelu);
         }
-        std::vector<std::unique_ptr<DeviceLayer>> layers;
-        std::vector<LinearLayer> views;
-        for (const LinearCase& c : cases)
-          views.push_back(layers.emplace_back(std::make_unique<DeviceLayer>(c))->view());
-        DeviceLaunch launch(views, config.target, tiling);
-        EXPECT_EQ(launch.launch().is_plain(), is_plain && (shape.takes_operands || !has_operands));
-        EXPECT_EQ(launch.launch().parts(3), tiling.parts);
-        launch.run();
-        launch.run();  // with the tickets that the first has left
-        for (const auto& layer : layers) layer->expect_right();
+        for (const std::vector<LinearCase>& all : {cases, with_int8(cases)}) {
+          SCOPED_TRACE(all[0].extras.int8 ? "INT8" : "FP16");
+          std::vector<std::unique_ptr<DeviceLayer>> layers;
+          std::vector<LinearLayer> views;
+          for (const LinearCase& c : all)
+            views.push_back(layers.emplace_back(std::make_unique<DeviceLayer>(c))->view());
+          DeviceLaunch launch(views, config.target, tiling);
+          EXPECT_EQ(launch.launch().is_plain(), is_plain && (shape.takes_operands || !has_operands));
+          EXPECT_EQ(launch.launch().parts(3), tiling.parts);
+          launch.run();
+          launch.run();  // with the tickets that the first has left
+          for (const auto& layer : layers) layer->expect_right();
+        }
       }
   });
 }
@@ -238,6 +254,7 @@ TEST(LinearKernel, AppliesEveryActivationWithEachInput) {
         cases.emplace_back(9, 20, inputs == 5 || inputs == 9 ? 1 : 18, extras);
       }
     run_cases(cases, config.target);
+    run_cases(with_int8(cases), config.target);
   });
 }
 
@@ -269,6 +286,7 @@ TEST(LinearKernel, StaysWithinItsBoundAtEveryScale) {
           cases.emplace_back(18, 257, out, extras);
         }
     run_cases(cases, config.target);
+    run_cases(with_int8(cases), config.target);
   });
 }
 
@@ -644,6 +662,17 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
   EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75), invalid_argument) << "two layers write the same";
   layers[1].y = device_of_other.view().y;
   EXPECT_NO_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75));
+  layers[1].weight_type = DType::i8;
+  EXPECT_EQ(test_support::message_of([&] { LinearLaunch(Span<const LinearLayer>(layers, 2), 75); }),
+            "weights of linear layer 1: expected F16 as of the layers before it, got I8");
+  const LinearCase head(5, 24, 1);
+  DeviceLayer device_of_head(head);
+  layers[0] = device_of_head.view();
+  EXPECT_NO_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75)) << "a head is in FP32";
+  layers[1].weight_type = DType::bf16;
+  EXPECT_EQ(test_support::message_of([&] { LinearLaunch(Span<const LinearLayer>(layers, 2), 75); }),
+            "weights of linear layer 1: expected F16 or I8, got BF16");
+  layers[1].weight_type = DType::f16;
   EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 70), invalid_argument) << "no kernel for sm_70";
 }
 
@@ -736,8 +765,8 @@ TEST(LinearTilings, AreNotCutIntoPartsThatAreShortOrDoNotFitOnTheCard) {
 
 TEST(LinearTilings, FitSharedMemory) {
   for (const auto& shape : warprank::detail::linear::tile_shapes) {
-    EXPECT_LE(shape.shared_bytes(75) + (4 << 10), 64 << 10) << shape.name;
-    EXPECT_LE(shape.shared_bytes(80) + (4 << 10), 99 << 10) << shape.name;
+    EXPECT_LE(shape.shared_bytes(75, 2) + (4 << 10), 64 << 10) << shape.name;
+    EXPECT_LE(shape.shared_bytes(80, 2) + (4 << 10), 99 << 10) << shape.name;
   }
 }
 

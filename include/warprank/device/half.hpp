@@ -91,6 +91,15 @@ WARPRANK_DEVICE float16 high_half(uint32_t pair) { return {static_cast<uint16_t>
 /// a b + c of pairs of halves, both results rounded once, by one instruction. A result that is too large becomes
 /// infinite.
 WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) { return backend::fma_halves(a, b, c); }
+/// Two of a word's bytes 128 + q as halves q, exactly: bytes 0 and 1, or 2 and 3. A permutation and one more
+/// instruction: 1024 + 128 + q is the half whose lower bits are 128 + q.
+template <int First>
+WARPRANK_DEVICE uint32_t widen_biased_bytes(uint32_t bytes) {
+  static_assert(First == 0 || First == 2);
+  constexpr uint32_t one = 0x3c003c00u, minus_1152 = 0xe480e480u;
+  const uint32_t biased = backend::permute_bytes(bytes, 0x64646464u, First == 0 ? 0x4140u : 0x4342u);
+  return fma_halves(biased, one, minus_1152);
+}
 /// The pair with the largest half in the place of infinity, with its sign; NaN stays NaN.
 WARPRANK_DEVICE uint32_t saturate_halves(uint32_t pair) {
   // Infinity is one above the largest half.

@@ -18,7 +18,7 @@ enum class HostPrecision {
   bf16,          ///< values and weights rounded to BF16, by AVX512_BF16, in layers by AMX where there is that, too;
                  ///< FP32 on a processor without AVX512_BF16
   int8_weights,  ///< as automatic; weights of linears, cross layers and experts are kept in INT8, with a scale for each
-                 ///< output (ops/host/int8_weights.hpp): a quarter of the bytes of FP32, half of those of BF16
+                 ///< output (ops/int8_weights.hpp): a quarter of the bytes of FP32, half of those of BF16
   automatic      ///< the faster type of this processor: bf16 if it has AVX512_BF16, else fp32
 };
 

@@ -19,7 +19,7 @@
 /// In PLE, a task's tower or next level reads the task's own experts as x, and the experts of all tasks as mix.shared.
 ///
 /// Scenes: SceneRows (scene_rows.cuh) lists the rows of each expert. A LinearLayer with this list as `groups`, and with
-/// weights from pack_experts, computes each row with the weights of its own scene,
+/// weights from pack_experts or pack_int8_experts, computes each row with the weights of its own scene,
 ///
 ///     y[n] = f_s(W_s x[n] + b_s), s the scene of row n;      y[n] = 0 where there is none
 ///
@@ -27,7 +27,6 @@
 /// launched one by one, and share the list.
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "warprank/core/buffer.hpp"
@@ -42,15 +41,14 @@ namespace warprank { inline namespace v0 {
 template <class Value>
 Buffer<unsigned char> pack_experts(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out,
                                    int64_t num_experts) {
-  detail::experts::check_stacked(weight.size(), bias.size(), in, out, num_experts);
-  const int64_t bytes = PackedLinearLayout{in, out}.bytes();
-  Buffer<unsigned char> packed(num_experts * bytes);
-  for (int64_t e = 0; e < num_experts; ++e) {
-    const Span<const float> own_bias = bias.empty() ? bias : bias.subspan(e * out, out);
-    const Buffer<unsigned char> own = pack_linear(weight.subspan(e * out * in, out * in), own_bias, in, out);
-    std::memcpy(packed.data() + e * bytes, own.data(), static_cast<size_t>(bytes));
-  }
-  return packed;
+  return detail::experts::pack(weight, bias, in, out, num_experts,
+                               [&](auto own, auto own_bias) { return pack_linear(own, own_bias, in, out); });
+}
+/// The same for INT8 weights, each expert as pack_int8_linear does.
+inline Buffer<unsigned char> pack_int8_experts(Span<const float> weight, Span<const float> bias, int64_t in,
+                                               int64_t out, int64_t num_experts) {
+  return detail::experts::pack(weight, bias, in, out, num_experts,
+                               [&](auto own, auto own_bias) { return pack_int8_linear(own, own_bias, in, out); });
 }
 
 /// The layers of experts that read columns of their own. `all` describes them together: x [M, experts * in], y and the

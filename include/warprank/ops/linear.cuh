@@ -8,7 +8,7 @@
 ///
 /// | Array    | Shape             | Type       |                                                                |
 /// |----------|-------------------|------------|----------------------------------------------------------------|
-/// | W, b     | [out, in], [out]  | packed     | by pack_linear (ops/pack_linear.hpp), once                     |
+/// | W, b     | [out, in], [out]  | packed     | by pack_linear or pack_int8_linear (ops/pack_linear.hpp), once |
 /// | x        | [M, in]           | FP16       |                                                                |
 /// | y        | [M, out]          | FP16, FP32 | may be columns of a wider row                                  |
 /// | row_bias | [segments, out]   | FP16, FP32 | optional; without segments [M, out]                            |
@@ -20,13 +20,13 @@
 ///
 ///     |y - exact| <= 2 (in + 2) u (|b| + |row_bias| + |residual that is first| + sum_k |x_k W_k|)
 ///
-/// The factor 2 is for tensor cores, which truncate where other units round. FP16 outputs add half a unit of FP16; a
-/// finite result above 65504 is stored as 65504 with its sign. NaN and infinity in x get only into their own row.
-/// With `groups` a layer has weights for each group, and a row goes through the weights of its own group (experts.cuh).
-/// A sum over the columns of x is also a layer: it has one output, and weights of 1.
-/// For one capacity and target, a row has the same bits whatever M, its place and the other rows. Capacity and target,
-/// with the shapes and alignment of the launch's layers, determine the tile that makes the sums
-/// (detail/linear/tiling.hpp has the table).
+/// and with INT8 weights, for W' (ops/int8_weights.hpp) and in + 3 in the place of in + 2. The factor 2 is for
+/// tensor cores, which truncate where other units round. FP16 outputs add half a unit of FP16; a finite result above
+/// 65504 is stored as 65504 with its sign. NaN and infinity in x get only into their own row. With `groups` a layer has
+/// weights for each group, and a row goes through the weights of its own group (experts.cuh). A sum over the columns of
+/// x is also a layer: it has one output, and weights of 1. For one capacity and target, a row has the same bits
+/// whatever M, its place and the other rows. Capacity and target, with the shapes and alignment of the launch's layers,
+/// determine the tile that makes the sums (detail/linear/tiling.hpp has the table).
 ///
 /// Matrices need no alignment beyond their elements'. An x with rows aligned to 16 bytes, and other matrices with rows
 /// aligned to four elements, are read by whole vectors, and faster. A launch of only plain layers is fastest: `in` and
@@ -52,6 +52,7 @@ namespace warprank { inline namespace v0 {
 /// One layer of a launch. Everything it points to is in device memory.
 struct LinearLayer {
   const void* weights = nullptr;      ///< packed; aligned to 16. With groups, by pack_experts
+  DType weight_type = DType::f16;     ///< or i8: packed by pack_int8_linear; the same for all of a launch but heads
   Matrix<const float16> x;            ///< [capacity, in]
   const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
   AxisInput<void> row_bias;           ///< [capacity or segment capacity, out]; no data: none
@@ -83,7 +84,10 @@ class LinearLaunch : public Primitive {
 
   WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
     check(memory);
-    detail::linear::launch(plan_, memory, stream);
+    if (plan_.is_int8)
+      detail::linear::launch_int8(plan_, memory, stream);
+    else
+      detail::linear::launch(plan_, memory, stream);
   }
 
  private:

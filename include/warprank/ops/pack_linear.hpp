@@ -82,6 +82,23 @@ struct PackedFragmentLayout {
   }
 };
 
+namespace detail {
+
+/// Throws invalid_argument for sizes of packed layers that do not fit, all problems together.
+inline void check_packed_sizes(int64_t num_weights, int64_t num_biases, int64_t in, int64_t out) {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  Problems problems;
+  constexpr int64_t most = int64_t{1} << 30;
+  if (in < 1 || out < 1 || in > most || out > most)
+    raise(invalid_argument("linear layer", "in and out of 1 to 2^30", text(in) + " and " + text(out)));
+  if (num_weights != in * out) problems.add("weight of a linear layer", text(in * out) + " values", text(num_weights));
+  if (num_biases != 0 && num_biases != out)
+    problems.add("bias of a linear layer", text(out) + " values", text(num_biases));
+  problems.throw_if_any();
+}
+
+}  // namespace detail
+
 /// Packs `weight` [out, in], row-major, float or half, and `bias` [out] or empty. Weights are rounded to the nearest
 /// FP16 (below 2^-14 to a multiple of 2^-24); weights of a head stay in FP32. Throws invalid_argument for wrong sizes,
 /// and for a weight that is NaN, or infinite after rounding: an infinity would spoil whole scores later. The bytes are
@@ -89,16 +106,7 @@ struct PackedFragmentLayout {
 template <class Value, class Layout = PackedLinearLayout>
 Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out) {
   const auto text = [](int64_t value) { return std::to_string(value); };
-  Problems problems;
-  constexpr int64_t most = int64_t{1} << 30;
-  if (in < 1 || out < 1 || in > most || out > most)
-    raise(invalid_argument("linear layer", "in and out of 1 to 2^30", text(in) + " and " + text(out)));
-  if (weight.size() != in * out)
-    problems.add("weight of a linear layer", text(in * out) + " values", text(weight.size()));
-  if (!bias.empty() && bias.size() != out)
-    problems.add("bias of a linear layer", text(out) + " values", text(bias.size()));
-  problems.throw_if_any();
-
+  detail::check_packed_sizes(weight.size(), bias.size(), in, out);
   const Layout layout{in, out};
   const float limit = layout.is_head() ? std::numeric_limits<float>::max() : max_float16;
   Buffer<unsigned char> packed(layout.bytes());

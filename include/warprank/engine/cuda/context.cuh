@@ -86,10 +86,11 @@ class CudaContext : public ContextBackend {
     const std::shared_ptr<const CudaModelData> model = backend->data();
     expect_same_tables(*model_, *model);
     if (model->copied_weights.bytes() != model_->copied_weights.bytes())
-      throw invalid_argument("Context::rebind",
-                             "a model, bound with the same tuning and linear_kernel, whose layers of cuBLASLt are " +
-                                 std::to_string(model_->copied_weights.bytes()) + " bytes as the context's",
-                             std::to_string(model->copied_weights.bytes()));
+      throw invalid_argument(
+          "Context::rebind",
+          "a model, bound with the same tuning, linear_kernel and cuda_int8, whose layers of cuBLASLt are " +
+              std::to_string(model_->copied_weights.bytes()) + " bytes as the context's",
+          std::to_string(model->copied_weights.bytes()));
     const device::DeviceGuard current(model->device_index);
     CudaTableReader tables(model->tables, done_);
     RunSet &captured = runs_.of_capacities(), &others = runs_.larger();

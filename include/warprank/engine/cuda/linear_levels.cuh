@@ -53,17 +53,17 @@ struct ChosenLayer {
   }
 };
 
-/// Layers that do not depend on one another: those of ops/linear.cuh in one launch, each of cuBLASLt's in its own, and
-/// what is behind those in one more.
+/// Layers that do not depend on one another: those of ops/linear.cuh in one launch, or two if weights of some are in
+/// INT8, each of cuBLASLt's in its own, and what is behind those in one more.
 class WARPRANK_HIDDEN LinearLevel {
  public:
   LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
-    std::vector<LinearLayer> tiles;
+    std::vector<LinearLayer> halves, int8;
     std::vector<detail::gemm::FinishedLayer> finished;
     std::optional<LinearTiling> tiling;
     for (const ChosenLayer& chosen : layers) {
       if (chosen.kernel != LinearKernel::cublaslt) {
-        tiles.push_back(chosen.layer);
+        (chosen.layer.weight_type == DType::i8 ? int8 : halves).push_back(chosen.layer);
         if (!tiling) tiling = tiling_named(chosen.variant);
       } else {
         const LinearLayer layer = chosen.is_bare() ? chosen.layer : sums_of(chosen, memory, finished);
@@ -72,12 +72,16 @@ class WARPRANK_HIDDEN LinearLevel {
         if (products_.back().cuts_sums()) cut_sums_.push_back(Bindings::as_const(layer.y));
       }
     }
-    if (!tiles.empty()) {
-      tiles_.emplace(tiles);
+    const bool are_heads = std::all_of(halves.begin(), halves.end(), [](const auto& l) { return l.y.cols == 1; });
+    if (!int8.empty() && are_heads) int8.insert(int8.end(), halves.begin(), halves.end()), halves.clear();
+    for (const std::vector<LinearLayer>& tiles : {halves, int8}) {
+      if (tiles.empty()) continue;
+      LinearLaunch launch(tiles);
       // Elsewhere layers like these were plain, and are not in this model.
-      const bool fits = tiling && (tiles_->is_plain() || detail::linear::tile_shape(tiling->tile).is_general);
-      if (fits) tiles_.emplace(tiles, device::target(), *tiling);
-      tile_memory_ = memory.of(*tiles_);
+      const bool fits = tiling && (launch.is_plain() || detail::linear::tile_shape(tiling->tile).is_general);
+      if (fits) launch = LinearLaunch(tiles, device::target(), *tiling);
+      const LaunchMemory of_launch = memory.of(launch);
+      tiles_.emplace_back(std::move(launch), of_launch);
     }
     finish_ = detail::gemm::FinishLaunch(finished);
     finish_memory_ = memory.of(finish_);
@@ -91,10 +95,10 @@ class WARPRANK_HIDDEN LinearLevel {
   /// That its products take in turns.
   int64_t workspace_bytes() const { return workspace_bytes_; }
   /// Without what cuBLASLt may add.
-  int num_launches() const { return tiles_.has_value() + static_cast<int>(products_.size()) + finish_.num_launches(); }
+  int num_launches() const { return static_cast<int>(tiles_.size() + products_.size()) + finish_.num_launches(); }
 
   void queue(void* workspace, device::Stream stream) const {
-    if (tiles_) tiles_->launch(tile_memory_, stream);
+    for (const auto& [launch, of_launch] : tiles_) launch.launch(of_launch, stream);
     for (const CublasLinear& product : products_) product.launch({nullptr, workspace}, stream);
     finish_.launch(finish_memory_, stream);
   }
@@ -113,11 +117,11 @@ class WARPRANK_HIDDEN LinearLevel {
     return bare;
   }
 
-  std::optional<LinearLaunch> tiles_;
+  std::vector<std::pair<LinearLaunch, LaunchMemory>> tiles_;
   std::vector<CublasLinear> products_;
   std::vector<FloatMatrix<const void>> cut_sums_;
   detail::gemm::FinishLaunch finish_{Span<const detail::gemm::FinishedLayer>()};
-  LaunchMemory tile_memory_, finish_memory_;
+  LaunchMemory finish_memory_;
   int64_t workspace_bytes_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/engine/cuda/int8_linears.hpp"
 #include "warprank/engine/cuda/op/attention.cuh"
 #include "warprank/engine/cuda/op/custom.cuh"
 #include "warprank/engine/cuda/op/din_attention.cuh"
@@ -41,6 +42,7 @@ struct ModelStep {
 struct ModelSteps {
   std::vector<ModelStep> steps;
   std::vector<AxisPair> pairs;  ///< whose segments are read and not in a batch's index
+  std::string int8_linears;     ///< lines: which weights are in INT8
 };
 
 /// All that choices of kernels for a plan depend on: its steps of linears, at one capacity after the other.
@@ -76,6 +78,7 @@ class StepMaker {
         tables_(tables),
         options_(options),
         chooser_(std::move(chooser)),
+        int8_(options.cuda_int8, graph_),
         memory_(memory) {}
 
   ModelSteps make() {
@@ -90,11 +93,13 @@ class StepMaker {
     for (const std::vector<int>& step : steps) add_step(step);
     expect_all_bound(steps);
     add_output_copies();
+    made_.int8_linears = int8_.text();
     return std::move(made_);
   }
 
  private:
   const Node& node(int n) const { return graph_.node(n); }
+  const LinearOp& linear(int n) const { return std::get<LinearOp>(node(n).op); }
   template <class Wanted>
   bool is(int n) const {
     return std::holds_alternative<Wanted>(node(n).op);
@@ -218,7 +223,7 @@ class StepMaker {
     const LinearGroups grouped = group_linears(graph_, linears, mixes);
     add_mixes(mixes);
     for (const int n : grouped.scenes) {
-      const PackedScenes packed = pack_scenes(graph_, n, source_, memory_);
+      const PackedScenes packed = pack_scenes(graph_, n, int8_.take(linear(n), node(n).width > 1), source_, memory_);
       add({n},
           [packed](const Bindings& bindings, StepMemory& memory) { return prepare_scenes(packed, bindings, memory); });
     }
@@ -236,7 +241,10 @@ class StepMaker {
         if (is<MixOp>(n)) {
           to.mix = n;
         } else {
-          to.linears.push_back(pack(graph_, n, are_stacks, for_cublaslt[c][to.linears.size()], source_, memory_));
+          const bool has_heads = node(n).width == num_layers_of(linear(n), are_stacks);
+          const bool is_int8 = int8_.take(linear(n), !are_stacks && !has_heads);
+          const LinearPacking packing{are_stacks, for_cublaslt[c][to.linears.size()], is_int8};
+          to.linears.push_back(pack(graph_, n, packing, source_, memory_));
         }
       }
       nodes.insert(nodes.end(), chains[c].begin(), chains[c].end());
@@ -327,6 +335,7 @@ class StepMaker {
   const CudaTableStore& tables_;
   const BindOptions& options_;
   const LinearChooser chooser_;
+  Int8Linears int8_;
   WeightsMemory& memory_;
   ModelSteps made_;
 };

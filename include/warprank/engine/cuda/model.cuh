@@ -28,6 +28,7 @@ class CudaModel : public CudaModelBackend {
     data->linears = std::move(linears.text);
     data->steps =
         StepMaker(data->plan, values, weights, *data->tables, options, std::move(linears.chooser), memory).make();
+    data->linears += data->steps.int8_linears;
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
     data->copied_weights = copied(memory.copied(), "the weights of a model that contexts copy", stream.get());

@@ -119,7 +119,8 @@ class PreparedRun {
       if (same) return;
       throw invalid_argument(
           "Context::rebind",
-          "a model, bound with the same tuning and linear_kernel, whose " + what + " as the context's", "others");
+          "a model, bound with the same tuning, linear_kernel and cuda_int8, whose " + what + " as the context's",
+          "others");
     };
     expect(memory_.sizes() == next.memory_.sizes() && steps_.size() == next.steps_.size(), "steps take as much memory");
     for (size_t i = 0; i < steps_.size(); ++i) {

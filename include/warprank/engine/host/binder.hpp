@@ -13,7 +13,7 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/host/activation.hpp"
-#include "warprank/ops/host/int8_weights.hpp"
+#include "warprank/ops/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 
 namespace warprank { inline namespace v0 { namespace host_backend {
@@ -40,7 +40,7 @@ struct Binder {
   void check_weight(const std::string& name, Span<const float> weight,
                     host_ops::WeightStorage stored = host_ops::WeightStorage::as_multiplied) const {
     if (precision == host_ops::Precision::bf16) host_ops::check_bf16("weight '" + name + "'", weight);
-    if (stored == host_ops::WeightStorage::int8) host_ops::check_int8("weight '" + name + "'", weight);
+    if (stored == host_ops::WeightStorage::int8) check_int8("weight '" + name + "'", weight);
   }
 
   const Node& node(int n) const { return graph.node(n); }

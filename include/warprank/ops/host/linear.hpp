@@ -30,7 +30,7 @@
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
 /// where the last term is for values that count as 0 (ops/host/products.hpp). With weights in INT8, W' of
-/// ops/host/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k |x_k| more. They are widened to the elements of
+/// ops/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k |x_k| more. They are widened to the elements of
 /// products once for a block of rows. Layers of up to max_dot_outputs outputs stay in FP32: they are scores and gates,
 /// and take as long as reading their inputs.
 ///
@@ -52,7 +52,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
 #include "warprank/ops/host/amx.hpp"
-#include "warprank/ops/host/int8_weights.hpp"
+#include "warprank/ops/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 

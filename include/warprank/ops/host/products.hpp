@@ -33,7 +33,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 enum class Precision { fp32, bf16 };
 
-/// How a layer keeps its weights: as its products take them, or in INT8 (ops/host/int8_weights.hpp).
+/// How a layer keeps its weights: as its products take them, or in INT8 (ops/int8_weights.hpp).
 enum class WeightStorage { as_multiplied, int8 };
 
 /// The BF16 values in a lane of 32 bits: of inputs 2 k and 2 k + 1.

@@ -23,6 +23,7 @@
 #include "warprank/ops/experts.cuh"
 #include "warprank/ops/linear.cuh"
 #include "warprank/ops/mlp.cuh"
+#include "warprank/ops/pack_int8_linear.hpp"
 #include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
@@ -30,6 +31,7 @@ namespace warprank { inline namespace v0 { namespace cuda_backend {
 /// Where the packed weights of a layer and the vectors of its activation begin.
 struct LayerWeights {
   int64_t in = 0, out = 0;
+  DType type = DType::f16;  ///< or i8
   int64_t packed = -1;
   int64_t row_major = -1;   ///< once more, as cuBLASLt takes them, among those that contexts copy
   int64_t float_bias = -1;  ///< there as well
@@ -59,8 +61,15 @@ struct PackedLinearNode {
   int64_t y_column(int64_t layer) const { return layer * layers[0].out; }
 };
 
-/// Packs a linear. Groups that share their input are one tall layer unless `apart`. `for_cublaslt`: in two ways.
-inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cublaslt,
+/// How a linear is packed.
+struct LinearPacking {
+  bool is_stack = false;      ///< groups that share their input are a layer each, not one tall layer
+  bool for_cublaslt = false;  ///< for cuBLASLt, too; not where weights are in INT8
+  bool is_int8 = false;
+};
+
+/// Packs a linear.
+inline PackedLinearNode pack(const Graph& graph, int n, const LinearPacking& packing,
                              const detail::ParameterSource& source, WeightsMemory& memory) {
   const Node& node = graph.node(n);
   PackedLinearNode packed{n, std::get<LinearOp>(node.op), {}};
@@ -68,7 +77,7 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
   const detail::FoldedLinear folded = source.linear(op);
   const detail::OwnedActivation activation = source.activation(op.activation, op.name);
   const int64_t x_width = graph.node(node.inputs[0]).width;
-  const int64_t num_layers = num_layers_of(op, apart);
+  const int64_t num_layers = num_layers_of(op, packing.is_stack);
   const int64_t in = op.shared_input ? x_width : x_width / op.groups, out = node.width / num_layers;
   const auto part = [&](const std::vector<float>& values, int64_t layer, int64_t size) {
     return values.empty() ? Span<const float>() : Span<const float>(values).subspan(layer * size, size);
@@ -79,9 +88,12 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
     layer.in = in;
     layer.out = out;
     const Span<const float> weight = part(folded.weight, l, out * in), bias = part(folded.bias, l, out);
-    const Buffer<unsigned char> bytes = naming(op.name, [&] { return pack_linear(weight, bias, in, out); });
+    if (packing.is_int8) layer.type = DType::i8;
+    const Buffer<unsigned char> bytes = naming(op.name, [&] {
+      return layer.type == DType::i8 ? pack_int8_linear(weight, bias, in, out) : pack_linear(weight, bias, in, out);
+    });
     layer.packed = memory.add(bytes.data(), bytes.size());
-    if (for_cublaslt) {
+    if (packing.for_cublaslt && !packing.is_int8) {
       const std::vector<float16> row_major = detail::gemm::pack_row_major(weight, bias, in, out);
       layer.row_major = memory.add_copied(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
       std::vector<float> float_bias(bias.begin(), bias.end());
@@ -134,6 +146,7 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       chosen.choose(picks.kernels[c], picks.variants[c], weights.product_weights(bindings));
       LinearLayer& layer = chosen.layer;
       layer.weights = bindings.weights(weights.packed);
+      layer.weight_type = weights.type;
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
       layer.num_rows = bindings.num_rows(node.axis);
       layer.row_bias = operands.row_bias.columns(column, weights.out);
@@ -315,7 +328,7 @@ struct PackedScenes {
   LayerWeights weights;  ///< of all groups
 };
 
-inline PackedScenes pack_scenes(const Graph& graph, int n, const detail::ParameterSource& source,
+inline PackedScenes pack_scenes(const Graph& graph, int n, bool is_int8, const detail::ParameterSource& source,
                                 WeightsMemory& memory) {
   const Node& node = graph.node(n);
   const auto& op = std::get<LinearOp>(node.op);
@@ -325,8 +338,12 @@ inline PackedScenes pack_scenes(const Graph& graph, int n, const detail::Paramet
   LayerWeights& to = made.weights;
   to.in = graph.node(node.inputs[0]).width;
   to.out = node.width;
-  const Buffer<unsigned char> bytes =
-      pack_experts(Span<const float>(folded.weight), Span<const float>(folded.bias), to.in, to.out, op.groups);
+  if (is_int8) to.type = DType::i8;
+  const Span<const float> weight(folded.weight), bias(folded.bias);
+  const Buffer<unsigned char> bytes = naming(op.name, [&] {
+    return to.type == DType::i8 ? pack_int8_experts(weight, bias, to.in, to.out, op.groups)
+                                : pack_experts(weight, bias, to.in, to.out, op.groups);
+  });
   to.packed = memory.add(bytes.data(), bytes.size());
   to.activation = activation.spec;
   to.alphas = memory.add(activation.alpha);
@@ -358,6 +375,7 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
   const SceneRows rows(scenes, packed.num_scenes, num_rows, groups);
   LinearLayer layer;
   layer.weights = bindings.weights(packed.weights.packed);
+  layer.weight_type = packed.weights.type;
   layer.x = bindings.halves(node.inputs[0]);
   layer.num_rows = num_rows.actual;
   layer.activation = packed.weights.device_activation(bindings);

@@ -4,9 +4,12 @@
 /// The host's part of ops/experts.cuh.
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "warprank/core/buffer.hpp"
+#include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/ops/mlp.cuh"
 
@@ -23,6 +26,21 @@ inline void check_stacked(int64_t weights, int64_t biases, int64_t in, int64_t o
   if (biases != 0 && biases != num_experts * out)
     problems.add("bias of experts", std::to_string(num_experts * out) + " values", std::to_string(biases));
   problems.throw_if_any();
+}
+
+/// Experts one after another, each by pack_one(weight, bias).
+template <class Value, class PackOne>
+Buffer<unsigned char> pack(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out,
+                           int64_t num_experts, const PackOne& pack_one) {
+  check_stacked(weight.size(), bias.size(), in, out, num_experts);
+  Buffer<unsigned char> packed;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    const Span<const float> own_bias = bias.empty() ? bias : bias.subspan(e * out, out);
+    const Buffer<unsigned char> own = pack_one(weight.subspan(e * out * in, out * in), own_bias);
+    if (e == 0) packed = Buffer<unsigned char>(num_experts * own.size());
+    std::memcpy(packed.data() + e * own.size(), own.data(), static_cast<size_t>(own.size()));
+  }
+  return packed;
 }
 
 /// Cuts what experts share into what each has.
@@ -70,8 +88,8 @@ class Cut {
   Problems problems_;
 };
 
-inline const void* weights_of(const void* packed, int64_t in, int64_t out, int64_t expert) {
-  return static_cast<const char*>(packed) + PackedLinearLayout{in, out}.bytes() * expert;
+inline const void* weights_of(const void* packed, DType type, int64_t in, int64_t out, int64_t expert) {
+  return static_cast<const char*>(packed) + packed_linear_bytes(type, in, out) * expert;
 }
 inline DeviceActivation activation_of(DeviceActivation activation, int64_t out, int64_t expert) {
   for (const float** vector : {&activation.alphas, &activation.scales, &activation.shifts})
@@ -89,7 +107,7 @@ inline std::vector<LinearLayer> split(const LinearLayer& all, int64_t num_expert
     LinearLayer& own = layers.emplace_back(all);
     own.x = cut.columns(all.x, e);
     cut.inputs(own, e);
-    own.weights = weights_of(all.weights, own.x.cols, own.y.cols, e);
+    own.weights = weights_of(all.weights, all.weight_type, own.x.cols, own.y.cols, e);
     own.activation = activation_of(all.activation, own.y.cols, e);
   }
   return layers;
@@ -114,8 +132,8 @@ inline void split(const Mlp& all, int64_t num_experts, bool shared_input, std::v
     own.layers = {layers.data() + layers.size(), depth};
     int64_t in = is_mixed || all.first_is_done ? all.in : own.x.cols;
     for (const MlpLayer& layer : all.layers) {
-      layers.push_back(
-          {weights_of(layer.weights, in, layer.out, e), layer.out, activation_of(layer.activation, layer.out, e)});
+      layers.push_back({weights_of(layer.weights, DType::f16, in, layer.out, e), layer.out,
+                        activation_of(layer.activation, layer.out, e)});
       in = layer.out;
     }
   }

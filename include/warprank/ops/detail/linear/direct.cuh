@@ -11,7 +11,7 @@
 
 namespace warprank { inline namespace v0 { namespace detail::linear {
 
-template <int Target, LinearTile Tile, bool IsPlain>
+template <int Target, LinearTile Tile, bool IsPlain, class Weight>
 class DirectProduct {
  public:
   static constexpr TileShape shape = tile_shape(Tile);
@@ -26,7 +26,7 @@ class DirectProduct {
         begin_(device::warp_index()),
         end_((layer.inputs + 31) / 32),
         num_pairs_((layer.outputs - first_column + 15) / 16),
-        weights_(layer.tiles() + (int64_t{first_column / 16} * end_ * step_words + device::lane_index() * 4)) {}
+        weights_(layer.tiles() + (int64_t{first_column / 16} * end_ * Packed::words + device::lane_index() * 4)) {}
 
   /// Of the first `depth` steps; reads what no launch writes.
   WARPRANK_DEVICE void request_weights() {
@@ -54,8 +54,7 @@ class DirectProduct {
       for (int d = 0; d < shape.depth; ++d) {
         const int step = first + d * shape.warps;
         if (step >= end_) break;
-        multiply_half_steps<Target, 0>(sums, w_[d][0], x_[d]);
-        multiply_half_steps<Target, 1>(sums, w_[d][1], x_[d]);
+        multiply_step<Target>(sums, w_[d], x_[d]);
         request_weights(d, step + shape.depth * shape.warps);
         request_rows(d, step + shape.depth * shape.warps);
       }
@@ -86,15 +85,17 @@ class DirectProduct {
   static WARPRANK_DEVICE int column_of(int four) { return four % (shape.columns / 4) * 4; }
 
  private:
+  using Packed = PackedSteps<Weight>;
+
   WARPRANK_DEVICE void request_weights(int d, int step) {
     WARPRANK_UNROLL
     for (int j = 0; j < pairs; ++j) {
       WARPRANK_UNROLL
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < Packed::loads; ++h) {
         w_[d][h][j] = {};
         if (step < end_ && j < num_pairs_)
           w_[d][h][j] =
-              device::load_vector_ahead<4>(weights_ + (int64_t{j} * end_ + step) * step_words + h * half_step_words);
+              device::load_vector_ahead<4>(weights_ + (int64_t{j} * end_ + step) * Packed::words + h * half_step_words);
       }
     }
   }
@@ -114,7 +115,7 @@ class DirectProduct {
   int num_pairs_;    ///< of 16 outputs that exist, from the tile's first on
   const uint32_t* weights_;
   const float16* rows_[strips];
-  Fragment w_[shape.depth][2][pairs], x_[shape.depth][strips];
+  Fragment w_[shape.depth][Packed::loads][pairs], x_[shape.depth][strips];
 };
 
 }}}  // namespace warprank::v0::detail::linear

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/mma.hpp"
@@ -21,6 +22,26 @@ using Fragment = device::Vector<uint32_t, 4>;
 
 /// Words of the weights of 16 outputs and one step, and of half of it, which is A of one mma.m16n8k16.
 inline constexpr int step_words = 256, half_step_words = 128;
+
+/// How weights lie that are float16 (PackedLinearLayout) or int8_t (PackedInt8Layout): 16 bytes of a lane are half a
+/// step, or a whole one.
+template <class Weight>
+struct PackedSteps {
+  static constexpr int loads = sizeof(Weight);  ///< of a lane, for the weights of 16 outputs and one step
+  static constexpr int words = loads * half_step_words;
+};
+
+/// A of half `Half` of a step, from the whole step in INT8.
+template <int Half>
+WARPRANK_DEVICE Fragment widen_half(const Fragment& step) {
+  Fragment half;
+  WARPRANK_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    half[2 * i] = device::widen_biased_bytes<0>(step[2 * Half + i]);
+    half[2 * i + 1] = device::widen_biased_bytes<2>(step[2 * Half + i]);
+  }
+  return half;
+}
 
 /// sums [16 outputs][8 rows] += W x over half `Half` of a step.
 template <int Target, int Half>
@@ -57,6 +78,23 @@ WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const 
       }
     }
   }
+}
+
+/// sums += W x over a step, of FP16 weights.
+template <int Target, int Pairs, int Strips>
+WARPRANK_DEVICE void multiply_step(float (&sums)[Pairs][Strips][4], const Fragment (&w)[2][Pairs],
+                                   const Fragment (&x)[Strips]) {
+  multiply_half_steps<Target, 0>(sums, w[0], x);
+  multiply_half_steps<Target, 1>(sums, w[1], x);
+}
+/// The same of INT8 weights.
+template <int Target, int Pairs, int Strips>
+WARPRANK_DEVICE void multiply_step(float (&sums)[Pairs][Strips][4], const Fragment (&w)[1][Pairs],
+                                   const Fragment (&x)[Strips]) {
+  Fragment halves[2][Pairs];
+  WARPRANK_UNROLL
+  for (int j = 0; j < Pairs; ++j) halves[0][j] = widen_half<0>(w[0][j]), halves[1][j] = widen_half<1>(w[0][j]);
+  multiply_step<Target>(sums, halves, x);
 }
 
 /// The inputs [k, k + 8) of a row, for a `k` below their number, one by one: 0 behind the last.

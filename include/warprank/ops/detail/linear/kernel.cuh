@@ -35,6 +35,11 @@
 
 namespace warprank { inline namespace v0 { namespace detail::linear {
 
+/// Scales of weights in INT8, which PackedInt8Layout has behind the biases.
+WARPRANK_DEVICE const float* scales_behind(const float* biases, int outputs) {
+  return biases + (outputs + 15) / 16 * 16;
+}
+
 /// The place of a block in its layer.
 struct Work {
   int row_tile, column_tile, part;
@@ -57,9 +62,9 @@ struct Work {
 };
 
 /// Which product a tile is computed by.
-template <int Target, LinearTile Tile, bool IsPlain>
-using ProductOf = std::conditional_t<tile_shape(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
-                                     StagedProduct<Target, Tile, IsPlain>>;
+template <int Target, LinearTile Tile, bool IsPlain, class Weight>
+using ProductOf = std::conditional_t<tile_shape(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain, Weight>,
+                                     StagedProduct<Target, Tile, IsPlain, Weight>>;
 
 template <class Product>
 WARPRANK_DEVICE Product make_product(const ProductDescriptor& layer, const Work& work) {
@@ -94,14 +99,15 @@ WARPRANK_DEVICE bool add_parts(typename Product::Sums& sums, const ProductDescri
   return true;
 }
 
-/// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
-template <int Target, LinearTile Tile>
+/// All layers are plain, and have weights of this type. The partials and tickets are those of the descriptors; tickets
+/// are 0 before and after.
+template <int Target, LinearTile Tile, class Weight>
 WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_blocks)
 plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
-  using Product = ProductOf<Target, Tile, true>;
+  using Product = ProductOf<Target, Tile, true, Weight>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
-  constexpr bool takes_operands = Product::shape.takes_operands;
-  auto& shared = device::static_shared<PlainStorage<tile_rows, tile_columns>>();
+  constexpr bool takes_operands = Product::shape.takes_operands, is_int8 = std::is_same_v<Weight, int8_t>;
+  auto& shared = device::static_shared<PlainStorage<tile_rows, tile_columns, is_int8 && !Product::is_direct>>();
   const int rank = device::thread_rank();
   const Descriptor* const own =
       layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
@@ -139,9 +145,12 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
       }
     static_assert(Product::fours <= threads);  // a thread has four columns of one row, or nothing
     const int column = Product::column_of(rank);
-    device::Vector<float, 4> bias{};
-    if (rank < Product::fours && first_column + column < layer.outputs)
+    device::Vector<float, 4> bias{}, scale{};
+    if (rank < Product::fours && first_column + column < layer.outputs) {
       bias = device::load_vector_read_only<4>(biases + first_column + column);
+      if constexpr (is_int8)
+        scale = device::load_vector_read_only<4>(scales_behind(biases, layer.outputs) + first_column + column);
+    }
     auto* const sums_of_warps = device::dynamic_shared<float>();
     product.multiply(sums_of_warps);
     device::sync_block();
@@ -149,6 +158,10 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
     if (rank >= Product::fours || row >= shared.num_rows || column >= shared.num_columns) return;
     float sums[4];
     Product::sum_warps(sums_of_warps, rank, sums);
+    if constexpr (is_int8) {
+      WARPRANK_UNROLL
+      for (int c = 0; c < 4; ++c) sums[c] *= scale[c];
+    }
     if (takes_operands && shared.has_operands) {
       WARPRANK_UNROLL
       for (int c = 0; c < 4; ++c) sums[c] += bias[c];
@@ -161,9 +174,14 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
     }
   } else {
     static_assert(tile_columns <= threads);
-    if (rank < tile_columns)
-      shared.bias[rank] =
-          first_column + rank < layer.outputs ? device::load_read_only(biases + first_column + rank) : 0;
+    if (rank < tile_columns) {
+      const bool exists = first_column + rank < layer.outputs;
+      shared.bias[rank] = exists ? device::load_read_only(biases + first_column + rank) : 0;
+      if constexpr (is_int8) {
+        const float* const scales = scales_behind(biases, layer.outputs);
+        shared.scale[rank] = exists ? device::load_read_only(scales + first_column + rank) : 0;
+      }
+    }
     if (layer.has_operands) {
       shared.template find_operands<threads>(*own);
       shared.find_bias_rows(*own, rows);
@@ -183,8 +201,9 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
     if (shared.has_operands) {
       constexpr int stride = tile_columns + 4;
       auto* const staged = device::dynamic_shared<float>();
-      Product::for_each_sum(
-          sums, [&](int row, int column, float sum) { staged[row * stride + column] = sum + shared.bias[column]; });
+      Product::for_each_sum(sums, [&](int row, int column, float sum) {
+        staged[row * stride + column] = shared.scaled(sum, column) + shared.bias[column];
+      });
       device::sync_block();
       for_each_piece(std::integral_constant<int, 4>{}, [&](int row, int column) {
         const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(staged + row * stride + column);
@@ -195,7 +214,7 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
       constexpr int stride = tile_columns + 8;
       auto* const staged = device::dynamic_shared<float16>();
       Product::for_each_sum(sums, [&](int row, int column, float sum) {
-        staged[row * stride + column] = shared.finished(sum, shared.bias[column]);
+        staged[row * stride + column] = shared.finished(shared.scaled(sum, column), shared.bias[column]);
       });
       device::sync_block();
       for_each_piece(std::integral_constant<int, 8>{}, [&](int row, int column) {
@@ -215,10 +234,10 @@ struct Storage {
 };
 
 /// The same for all layers.
-template <int Target, LinearTile Tile>
+template <int Target, LinearTile Tile, class Weight>
 WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_general_blocks())
 linear_kernel(const Descriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
-  using Product = ProductOf<Target, Tile, false>;
+  using Product = ProductOf<Target, Tile, false, Weight>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
   constexpr int rows_of_head_tile = threads / head_lanes;
   constexpr int most_rows = tile_rows < rows_of_head_tile ? rows_of_head_tile : tile_rows;
@@ -295,6 +314,13 @@ linear_kernel(const Descriptor* layers, int num_layers, float* partials, uint32_
       const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(sums_of_tile + row * stride + column);
       WARPRANK_UNROLL
       for (int c = 0; c < gemm::columns_at_once; ++c) sums[c] = four[c];
+    }
+    if (std::is_same_v<Weight, int8_t> && !layer.is_head) {
+      float scales[gemm::columns_at_once];
+      gemm::load_operand({scales_behind(epilogue.bias, layer.outputs), 0, false, true}, 0, first_column + column,
+                         epilogue.width, scales);
+      WARPRANK_UNROLL
+      for (int c = 0; c < gemm::columns_at_once; ++c) sums[c] *= scales[c];
     }
     gemm::finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
   }

@@ -17,6 +17,7 @@
 #include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear/kernel.cuh"
+#include "warprank/ops/pack_int8_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::linear {
 
@@ -26,6 +27,7 @@ struct Plan {
   int target = 0;
   LinearTiling tiling;
   bool is_plain = false;  ///< all of the layers
+  bool is_int8 = false;   ///< the weights of all layers but heads
   int64_t num_blocks = 0;
   int64_t num_tickets = 0, num_partials = 0;
 
@@ -57,6 +59,21 @@ void check_layer(const Layer& layer, const std::string& what, Problems& problems
   check_activation(layer.activation, what, problems);
 }
 
+/// That weights of all layers, but for heads, are of one type.
+template <class Layer>
+void check_weight_types(Span<const Layer> layers, Problems& problems) {
+  const Layer* first = nullptr;
+  for (int64_t i = 0; i < layers.size(); ++i) {
+    const Layer& layer = layers[i];
+    const std::string what = "weights of linear layer " + std::to_string(i), got = name_of(layer.weight_type);
+    if (layer.weight_type != DType::f16 && layer.weight_type != DType::i8) problems.add(what, "F16 or I8", got);
+    if (layer.y.cols == 1) continue;
+    if (first == nullptr) first = &layer;
+    if (layer.weight_type != first->weight_type)
+      problems.add(what, std::string(name_of(first->weight_type)) + " as of the layers before it", got);
+  }
+}
+
 /// That no layer writes what it or another of the launch reads or writes, but for its own multiply and residual.
 template <class Layer>
 void check_overlaps(Span<const Layer> layers, Problems& problems) {
@@ -80,7 +97,10 @@ void check_overlaps(Span<const Layer> layers, Problems& problems) {
 
 template <class Layer>
 Descriptor describe(const Layer& layer) {
-  const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
+  const PackedLinearLayout halves{layer.x.cols, layer.y.cols};
+  const int64_t bias_offset = layer.weight_type == DType::i8
+                                  ? PackedInt8Layout{layer.x.cols, layer.y.cols}.bias_offset()
+                                  : halves.bias_offset();
   Descriptor to{};
   to.weights = layer.weights;
   to.x = layer.x.data;
@@ -88,8 +108,8 @@ Descriptor describe(const Layer& layer) {
   to.num_rows = layer.num_rows;
   to.max_rows = layer.x.rows;
   to.groups = layer.groups;
-  to.group_bytes = layout.bytes();
-  to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + layout.bias_offset());
+  to.group_bytes = packed_linear_bytes(layer.weight_type, layer.x.cols, layer.y.cols);
+  to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + bias_offset);
   to.epilogue.row_bias = gemm::operand_of(layer.row_bias.values);
   to.epilogue.offsets = layer.row_bias.offsets;
   to.epilogue.num_segments = layer.row_bias.num_segments;
@@ -103,7 +123,7 @@ Descriptor describe(const Layer& layer) {
   to.inputs = static_cast<int>(layer.x.cols);
   to.outputs = static_cast<int>(layer.y.cols);
   to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
-  to.is_head = layout.is_head();
+  to.is_head = halves.is_head();
   to.is_relu = layer.activation.kind == ActivationKind::relu;
   to.has_operands = layer.row_bias.values.data != nullptr || layer.multiply.data != nullptr ||
                     layer.residual.data != nullptr || layer.y.type != DType::f16;
@@ -132,6 +152,7 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
   Problems problems;
   if (target < 75) problems.add("target of linear layers", "sm_75 or later", "sm_" + std::to_string(target));
   for (int64_t i = 0; i < layers.size(); ++i) check_layer(layers[i], "linear layer " + std::to_string(i), problems);
+  check_weight_types(layers, problems);
   problems.throw_if_any();
   check_overlaps(layers, problems);
   problems.throw_if_any();
@@ -141,7 +162,9 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
   std::vector<Size> sizes;  // of what is computed by tiles
   for (const Layer& layer : layers) {
     plan.descriptors.push_back(describe(layer));
-    if (!plan.descriptors.back().is_head) sizes.push_back({layer.x.rows, layer.x.cols, layer.y.cols});
+    if (plan.descriptors.back().is_head) continue;
+    sizes.push_back({layer.x.rows, layer.x.cols, layer.y.cols});
+    plan.is_int8 = layer.weight_type == DType::i8;
   }
   plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain);
   plan.tiling = tiling != nullptr ? *tiling : choose_tiling(sizes, plan.is_plain, target);
@@ -183,34 +206,46 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
   return plan;
 }
 
+/// Of a plan whose weights are in FP16, and in INT8.
 WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory,
                                                     device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_int8(const Plan& plan, const LaunchMemory& memory,
+                                                         device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
-template <int Target, int Tile = 0>
+template <int Target, class Weight, int Tile = 0>
 WARPRANK_HIDDEN inline void launch_tiles(const Plan& plan, const Descriptor* layers, float* partials, uint32_t* tickets,
                                          device::Stream stream) {
   constexpr auto tile = static_cast<LinearTile>(Tile);
   constexpr TileShape shape = tile_shape(tile);
   if constexpr (Tile + 1 < num_tiles) {
-    if (plan.tiling.tile != tile) return launch_tiles<Target, Tile + 1>(plan, layers, partials, tickets, stream);
+    if (plan.tiling.tile != tile)
+      return launch_tiles<Target, Weight, Tile + 1>(plan, layers, partials, tickets, stream);
   }
   const auto queue = [&](auto* kernel) {
     device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
-                                shape.shared_bytes(Target), stream},
+                                shape.shared_bytes(Target, sizeof(Weight)), stream},
                                kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
   };
-  if (plan.is_plain) return queue(plain_linear_kernel<Target, tile>);
-  if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);
+  if (plan.is_plain) return queue(plain_linear_kernel<Target, tile, Weight>);
+  if constexpr (shape.is_general) queue(linear_kernel<Target, tile, Weight>);
 }
 
-WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
+template <class Weight>
+WARPRANK_HIDDEN void launch_typed(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
   if (plan.num_blocks == 0) return;
   const auto* layers = static_cast<const Descriptor*>(memory.descriptors);
   auto* tickets = static_cast<uint32_t*>(memory.workspace);
   auto* partials = reinterpret_cast<float*>(static_cast<char*>(memory.workspace) + plan.partials_offset());
   device::dispatch_target<75, 80>(
-      plan.target, [&](auto target) { launch_tiles<target()>(plan, layers, partials, tickets, stream); });
+      plan.target, [&](auto target) { launch_tiles<target(), Weight>(plan, layers, partials, tickets, stream); });
+}
+
+WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
+  launch_typed<float16>(plan, memory, stream);
+}
+WARPRANK_KERNELS_INLINE void launch_int8(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
+  launch_typed<int8_t>(plan, memory, stream);
 }
 #endif
 

@@ -15,9 +15,21 @@
 
 namespace warprank { inline namespace v0 { namespace detail::linear {
 
+/// Scales of a tile's outputs, where there are some.
+template <int Columns, bool HasScales>
+struct TileScales {
+  WARPRANK_DEVICE float scaled(float sum, int) const { return sum; }
+};
+template <int Columns>
+struct TileScales<Columns, true> {
+  float scale[Columns];
+
+  WARPRANK_DEVICE float scaled(float sum, int column) const { return sum * scale[column]; }
+};
+
 /// Staged tiles need their registers for products until then.
-template <int Rows, int Columns>
-struct PlainStorage {
+template <int Rows, int Columns, bool HasScales>
+struct PlainStorage : TileScales<Columns, HasScales> {
   struct alignas(16) Padded {
     gemm::Epilogue epilogue;
   };

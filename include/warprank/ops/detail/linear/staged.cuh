@@ -16,7 +16,7 @@
 
 namespace warprank { inline namespace v0 { namespace detail::linear {
 
-template <int Target, LinearTile Tile, bool IsPlain>
+template <int Target, LinearTile Tile, bool IsPlain, class Weight>
 class StagedProduct {
  public:
   static constexpr TileShape shape = tile_shape(Tile);
@@ -35,9 +35,10 @@ class StagedProduct {
     for (int i = 0; i < weight_chunks; ++i) {  // of pairs behind the last, the last again: nobody asks for their sums
       const int of_tile = device::thread_rank() / pair_chunks + i * pairs_apart;
       const int64_t pair = first_column / 16 + (of_tile < num_pairs ? of_tile : num_pairs - 1);
-      weights_[i] = layer.tiles() + (pair * num_steps + begin) * step_words + device::thread_rank() % pair_chunks * 4;
+      weights_[i] =
+          layer.tiles() + (pair * num_steps + begin) * Packed::words + device::thread_rank() % pair_chunks * 4;
     }
-    weight_step_ = begin + device::thread_rank() % pair_chunks / 64;
+    weight_step_ = begin + device::thread_rank() % pair_chunks / (pair_chunks / stage_steps);
     warp_columns_ = layer.outputs - first_column - first_column_of_warp();
   }
   static WARPRANK_DEVICE int first_row_of_warp() { return device::warp_index() / warps_across * shape.warp_rows; }
@@ -130,12 +131,14 @@ class StagedProduct {
   }
 
  private:
+  using Packed = PackedSteps<Weight>;
+  static constexpr bool is_int8 = Packed::loads == 1;
   static constexpr bool is_async = Target >= 80;
   static constexpr int num_slots = shape.stages_of(Target), stage_steps = 2;
   static constexpr int row_bytes = stage_steps * 64, rows_bytes = shape.rows * row_bytes;
-  static constexpr int slot_bytes = rows_bytes + shape.columns * row_bytes;
+  static constexpr int slot_bytes = rows_bytes + shape.columns * stage_steps * 32 * static_cast<int>(sizeof(Weight));
   // Chunks of 16 bytes that a thread copies, at one place within the steps of a stage.
-  static constexpr int row_chunks_across = stage_steps * 4, pair_chunks = stage_steps * 64;
+  static constexpr int row_chunks_across = stage_steps * 4, pair_chunks = stage_steps * Packed::loads * 32;
   static constexpr int rows_apart = threads / row_chunks_across, row_chunks = shape.rows / rows_apart;
   static constexpr int pairs_apart = threads / pair_chunks, weight_chunks = shape.columns / 16 / pairs_apart;
   static_assert(rows_apart % 2 == 0 && row_chunks * rows_apart == shape.rows);
@@ -152,7 +155,7 @@ class StagedProduct {
     if (weight_step_ + ahead * stage_steps >= end_) return;  // nobody reads what is there instead
     WARPRANK_UNROLL
     for (int i = 0; i < weight_chunks; ++i) {
-      const uint32_t* from = weights_[i] + ahead * stage_steps * step_words;
+      const uint32_t* from = weights_[i] + ahead * stage_steps * Packed::words;
       if constexpr (is_async)
         device::copy_async(to + rows_bytes + (device::thread_rank() + i * threads) * 16, from);
       else
@@ -187,7 +190,7 @@ class StagedProduct {
   }
   WARPRANK_DEVICE void advance() {
     WARPRANK_UNROLL
-    for (int i = 0; i < weight_chunks; ++i) weights_[i] += stage_steps * step_words;
+    for (int i = 0; i < weight_chunks; ++i) weights_[i] += stage_steps * Packed::words;
     weight_step_ += stage_steps;
     row_input_ += stage_steps * 32;
   }
@@ -200,12 +203,20 @@ class StagedProduct {
       x[r] = *reinterpret_cast<const Fragment*>(stage + chunk_at(row, step * 4 + t));
     }
   }
-  WARPRANK_DEVICE void load_weights(Fragment (&w)[pairs], const char* stage, int step, int half) const {
+  /// Of half `Half` of a step. In INT8, half 0 comes first, and loads both.
+  template <int Half>
+  WARPRANK_DEVICE void load_weights(Fragment (&w)[pairs], const char* stage, int step) {
     const char* const first = stage + rows_bytes + first_column_of_warp() / 16 * pair_chunks * 16;
     WARPRANK_UNROLL
     for (int j = 0; j < pairs; ++j) {
-      const int half_step = (j * stage_steps + step) * 2 + half;
-      w[j] = *reinterpret_cast<const Fragment*>(first + (half_step * 32 + device::lane_index()) * 16);
+      const int load = (j * stage_steps + step) * Packed::loads + (is_int8 ? 0 : Half);
+      const auto* const from = reinterpret_cast<const Fragment*>(first + (load * 32 + device::lane_index()) * 16);
+      if constexpr (is_int8) {
+        if constexpr (Half == 0) int8_step_[j] = *from;
+        w[j] = widen_half<Half>(int8_step_[j]);
+      } else {
+        w[j] = *from;
+      }
     }
   }
 
@@ -224,7 +235,7 @@ class StagedProduct {
     device::sync_block();
     if (works) {
       load_rows(x[0], stage, 0);
-      load_weights(w[0], stage, 0, 0);
+      load_weights<0>(w[0], stage, 0);
     }
     for (int first = begin_; first < end_; first += stage_steps) {
       WARPRANK_UNROLL
@@ -239,7 +250,7 @@ class StagedProduct {
           device::commit_async();
         }
         if (works) {
-          load_weights(w[1], stage, u, 1);
+          load_weights<1>(w[1], stage, u);
           multiply_half_steps<Target, 0>(sums, w[0], x[u]);
         }
         if (u == stage_steps - 1) {
@@ -250,7 +261,7 @@ class StagedProduct {
         if (!works) continue;
         if (step + 1 < end_) {
           load_rows(x[u ^ 1], stage, u ^ 1);
-          load_weights(w[0], stage, u ^ 1, 0);
+          load_weights<0>(w[0], stage, u ^ 1);
         }
         multiply_half_steps<Target, 1>(sums, w[1], x[u]);
       }
@@ -283,10 +294,9 @@ class StagedProduct {
       for (int s = 0; s < stage_steps; ++s) {
         if (!works || first + s >= end_) continue;
         load_rows(x, stage, s);
-        load_weights(w[0], stage, s, 0);
-        load_weights(w[1], stage, s, 1);
-        multiply_half_steps<Target, 0>(sums, w[0], x);
-        multiply_half_steps<Target, 1>(sums, w[1], x);
+        load_weights<0>(w[0], stage, s);
+        load_weights<1>(w[1], stage, s);
+        multiply_step<Target>(sums, w, x);
       }
       stage = next(stage);
     }
@@ -301,6 +311,7 @@ class StagedProduct {
   const float16* rows_[row_chunks];
   int row_input_;
   Fragment held_weights_[is_async ? 1 : weight_chunks], held_rows_[is_async ? 1 : row_chunks];
+  Fragment int8_step_[is_int8 ? pairs : 1];  ///< of the warp's weights, as they lie
 };
 
 }}}  // namespace warprank::v0::detail::linear

@@ -57,9 +57,9 @@ struct TileShape {
   constexpr int stages_of(int target) const { return target >= 80 ? stages : stages_by_registers; }
   constexpr int64_t part_size() const { return int64_t{rows} * columns; }  ///< floats
   /// Shared memory: what warps have summed, or stages and then sums or outputs.
-  constexpr int64_t shared_bytes(int target) const {
+  constexpr int64_t shared_bytes(int target, int64_t weight_bytes) const {
     if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
-    return std::max(int64_t{128} * (rows + columns) * stages_of(target), int64_t{4} * rows * (columns + 4));
+    return std::max(64 * (2 * rows + weight_bytes * columns) * stages_of(target), int64_t{4} * rows * (columns + 4));
   }
 };
 

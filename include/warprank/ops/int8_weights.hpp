@@ -5,8 +5,9 @@
 ///
 ///     s_o = max_k |W_ok| / 127        q_ok = W_ok / s_o, rounded to nearest        W'_ok = q_ok s_o
 ///
-/// Layers compute with W', in FP32 or rounded to BF16. |W_ok - W'_ok| <= (1/2 + 2^-16) s_o. Outputs whose weights are
-/// all below 2^-119 in magnitude have 0 for each of them.
+/// Layers compute with W': on the host in FP32 or rounded to BF16, on a GPU with q in FP16 and s_o times the sum.
+/// |W_ok - W'_ok| <= (1/2 + 2^-16) s_o. Outputs whose weights are all below 2^-119 in magnitude have 0 for each of
+/// them.
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank { inline namespace v0 { namespace host_ops {
+namespace warprank { inline namespace v0 {
 
 /// s_o of the weights of one output.
 inline float int8_scale(Span<const float> weight) {
@@ -38,4 +39,4 @@ inline void check_int8(const std::string& name, Span<const float> weight) {
                              "a number that is finite in INT8, at most 3.4028234e+38", std::to_string(weight[i]));
 }
 
-}}}  // namespace warprank::v0::host_ops
+}}  // namespace warprank::v0
