@@ -28,9 +28,10 @@ struct alignas(16) ProductDescriptor {
   int steps_of_part;  ///< of 32 inputs
   int inputs, outputs;
   bool x_is_aligned, is_head;
-  bool is_relu;        ///< of plain layers
-  bool weights_first;  ///< ahead of the number of rows: where all blocks run at once, none waits for one without rows
-  bool has_operands;   ///< of plain layers: more than a bias and FP16 outputs (linear/plain.cuh)
+  bool is_relu;         ///< of plain layers
+  bool weights_first;   ///< ahead of the number of rows: where all blocks run at once, none waits for one without rows
+  bool has_two_stages;  ///< of staged tiles before sm_80: in shared memory; else one
+  bool has_operands;    ///< of plain layers: more than a bias and FP16 outputs (linear/plain.cuh)
 
   /// Unless it is a head.
   WARPRANK_DEVICE const uint32_t* tiles() const { return static_cast<const uint32_t*>(weights); }

@@ -202,7 +202,10 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
       plan.num_partials += row_tiles * column_tiles * parts * shape.part_size();
     }
   }
-  for (Descriptor& to : plan.descriptors) to.weights_first = plan.num_blocks <= 2 * nominal_multiprocessors(target);
+  for (Descriptor& to : plan.descriptors) {
+    to.weights_first = plan.num_blocks <= 2 * nominal_multiprocessors(target);
+    to.has_two_stages = shape.stages_of(target, plan.num_blocks) == 2;
+  }
   return plan;
 }
 
@@ -224,7 +227,7 @@ WARPRANK_HIDDEN inline void launch_tiles(const Plan& plan, const Descriptor* lay
   }
   const auto queue = [&](auto* kernel) {
     device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
-                                shape.shared_bytes(Target, sizeof(Weight)), stream},
+                                shape.shared_bytes(sizeof(Weight), shape.stages_of(Target, plan.num_blocks)), stream},
                                kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
   };
   if (plan.is_plain) return queue(plain_linear_kernel<Target, tile, Weight>);

@@ -3,7 +3,7 @@
 
 /// The product of a block with many rows: stages of rows and weights go through shared memory, several of them on their
 /// way (before sm_80 by way of registers, one), and fragments are loaded half a step ahead of the products. One barrier
-/// for each stage, ahead of its last step; two where shared memory has one stage.
+/// for each stage, ahead of its last step; two where shared memory has one stage (ProductDescriptor::has_two_stages).
 ///
 /// A stage has two steps: [rows][8 chunks of 8 inputs], where chunk c of an odd row is at c ^ 4, so that the 16-byte
 /// loads of a fragment meet in no bank; and then the weights as they are packed.
@@ -134,7 +134,7 @@ class StagedProduct {
   using Packed = PackedSteps<Weight>;
   static constexpr bool is_int8 = Packed::loads == 1;
   static constexpr bool is_async = Target >= 80;
-  static constexpr int num_slots = shape.stages_of(Target), stage_steps = 2;
+  static constexpr int num_slots = shape.stages, stage_steps = 2;  ///< slots: from sm_80 on
   static constexpr int row_bytes = stage_steps * 64, rows_bytes = shape.rows * row_bytes;
   static constexpr int slot_bytes = rows_bytes + shape.columns * stage_steps * 32 * static_cast<int>(sizeof(Weight));
   // Chunks of 16 bytes that a thread copies, at one place within the steps of a stage.
@@ -283,7 +283,7 @@ class StagedProduct {
     copy_rows(nullptr);
     char* stage = slots_;
     for (int first = begin_; first < end_; first += stage_steps) {
-      if (num_slots == 1 && first > begin_) device::sync_block();
+      if (!layer_.has_two_stages && first > begin_) device::sync_block();
       place(stage);
       device::sync_block();
       advance();
@@ -298,7 +298,7 @@ class StagedProduct {
         load_weights<1>(w[1], stage, s);
         multiply_step<Target>(sums, w, x);
       }
-      stage = next(stage);
+      if (layer_.has_two_stages) stage = stage == slots_ ? slots_ + slot_bytes : slots_;
     }
   }
 

@@ -45,7 +45,8 @@ struct TileShape {
   int depth;                    ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
   int warp_rows, warp_columns;  ///< staged: of a warp
   int stages;                   ///< staged: of 64 inputs in shared memory
-  int stages_by_registers;      ///< the same before sm_80, through registers: of one, three blocks share a T4's 64 KB
+  int stages_by_registers;      ///< the same before sm_80, through registers: of one, three blocks share a T4's 64 KB;
+                                ///< where each block has a multiprocessor for itself it is two
   int min_blocks;   ///< of plain layers that are resident on a multiprocessor: bounds the registers; others need more
   bool is_general;  ///< there is a kernel for layers that are not plain, too
   bool can_be_cut;  ///< sums, into parts
@@ -54,12 +55,12 @@ struct TileShape {
   constexpr bool is_direct() const { return depth > 0; }
   constexpr int threads() const { return warps * 32; }
   constexpr int min_general_blocks() const { return std::max(1, min_blocks - 1); }
-  constexpr int stages_of(int target) const { return target >= 80 ? stages : stages_by_registers; }
+  constexpr int stages_of(int target, int64_t num_blocks) const;
   constexpr int64_t part_size() const { return int64_t{rows} * columns; }  ///< floats
   /// Shared memory: what warps have summed, or stages and then sums or outputs.
-  constexpr int64_t shared_bytes(int target, int64_t weight_bytes) const {
+  constexpr int64_t shared_bytes(int64_t weight_bytes, int num_stages) const {
     if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
-    return std::max(64 * (2 * rows + weight_bytes * columns) * stages_of(target), int64_t{4} * rows * (columns + 4));
+    return std::max(64 * (2 * rows + weight_bytes * columns) * num_stages, int64_t{4} * rows * (columns + 4));
   }
 };
 
@@ -81,6 +82,10 @@ struct Size {
 
 /// Multiprocessors of the H100, the A100 and the T4.
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
+constexpr int TileShape::stages_of(int target, int64_t num_blocks) const {
+  if (target >= 80) return stages;
+  return num_blocks <= nominal_multiprocessors(target) ? 2 : stages_by_registers;
+}
 inline constexpr int max_parts = 8;
 
 /// Whether sums are cut like this: only where each part has 4 steps or more, and all blocks are on the card at once.
