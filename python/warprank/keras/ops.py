@@ -114,7 +114,7 @@ def select(p: Program, op: Any, condition: Any, a: Any, b: Any) -> Any:
 def cast(p: Program, op: Any, x: Value) -> Value:
     to = op.get_attr("DstT")
     kinds = {p.sources.of(int(cell))[0].kind for cell in x.cells.flat}
-    if x.is_ids and kinds != {"count"} and to.is_floating:
+    if x.is_ids and to.is_floating:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
     if not x.is_ids and not to.is_floating and to.name != "bool" and not kinds <= {"constant", "count"}:
         raise Unsupported("floating-point numbers", f"a conversion to {to.name}")

@@ -15,6 +15,7 @@ from . import activations, auto_int, cin, cross, din, events, fields, layers, no
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
 from .ids import row_numbers
+from .lengths import TURNED, places_compared
 
 if TYPE_CHECKING:
     from .program import Program
@@ -243,6 +244,12 @@ def binary(p: Program, function: str, a: Any, b: Any) -> Value:
             return row_numbers(p, function, ids, other)
         return compared_ids(p, function, a, b)
     constants = [x for x in (a, b) if is_constant(x)]
+    if function in TURNED and constants:
+        if not isinstance(a, Value):
+            a, b, function = b, a, TURNED[function]
+        mask = places_compared(p, function, a, constant_rows(p, b, a))
+        if mask is not None:
+            return mask
     if function == "add" and constants:
         behind = with_bias(p, a if isinstance(a, Value) else b, constants[0])
         if behind is not None:
@@ -293,25 +300,14 @@ def padded(p: Program, x: Any, ends: list[tuple[int, int]], number: float) -> Va
 
 
 def compared_ids(p: Program, function: str, a: Any, b: Any) -> Value:
-    """A mask: ids of events compared with padding, or their places with the length of the sequence."""
-    turned = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"}
+    """A mask: ids of events compared with padding."""
     if not isinstance(a, Value):
-        a, b, function = b, a, turned.get(function, function)
+        a, b, function = b, a, TURNED.get(function, function)
     source, _ = p.sources.of(int(a.cells.flat[0]))
-    given = source.data if source.kind in ("ids", "count") else None
+    given = source.data if source.kind == "ids" else None
     if given is None or not given.is_events:
         raise Unsupported("ids that can only be looked up, and compared with padding where they are events "
                           "(axes: 'user/history[]')", f"'{function}' of ids")
-    if given.is_lengths:
-        places = constant_rows(p, b, a) if is_constant(b) else np.zeros(0)
-        length = p.sequences[given.axis].length if given.axis in p.sequences else 0
-        if function not in ("greater", "less_equal") or places.size != length or \
-                (places.ravel() != np.arange(length)).any() or places.shape[-1] != length:
-            raise Unsupported("lengths that are compared with the places of events: arange < length", "others")
-        p.mask(given.axis, given.name, None)
-        is_event = float(function == "greater")
-        cells = constant(p, given.axis, is_event, 1.0 - is_event).reshape([1] * a.cells.ndim)
-        return a.like(p.sources.with_events(cells, -1, length))
     padding = scalar_of(b)
     if padding is not None and function in ("greater", "greater_equal"):  # padding is the least id
         padding, function = padding - (function == "greater_equal"), "not_equal"

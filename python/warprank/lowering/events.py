@@ -27,6 +27,10 @@ class Layer:
     bias: np.ndarray | None = None
     path: str | None = None
 
+    def of_first(self, x: np.ndarray) -> np.ndarray:
+        """What it makes of the numbers of a first event."""
+        return self.weight @ x + (0 if self.bias is None else self.bias)
+
 
 def pool(p: Program, cells: np.ndarray, pooling: str, length: int = 0) -> np.ndarray:
     """[n]: cells [n] of one event, pooled over all. The module has `length` of them, with padding."""
@@ -37,7 +41,8 @@ def pool(p: Program, cells: np.ndarray, pooling: str, length: int = 0) -> np.nda
         if found is not None:
             return found
         if all(constant_of(p, int(c)) == 1 for c in cells):
-            return np.repeat(p.sources.add(parent, 1, "count", lambda: _pool(p, cells[:1], axis, "sum")), len(cells))
+            return np.repeat(p.sources.add(parent, 1, "count", lambda: _pool(p, cells[:1], axis, "sum"), (cells[:1],)),
+                             len(cells))
 
     def make() -> Any:
         if PAIR in axis:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import Unsupported, source_numbers
+from .cells import SOURCE_SHIFT, Unsupported, source_numbers
 
 if TYPE_CHECKING:
     from .program import Program
 
 MASKED = -1e4  # what is added to a score that shall not count is this or less
-PADDING, LATER = 1, 2  # what a constant is for an event that is padding, and for a pair whose key comes after its query
+# What a constant is for an event that is padding, for a pair whose key comes after its query, and for the first event
+# of a row in which all are padding.
+PADDING, LATER, EMPTY = 1, 2, 3
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: 0.0 if 0 in (a, b) else a * b,
@@ -65,13 +67,15 @@ def alias_of(p: Program, function: str, operands: Sequence[Any]) -> Any:
     return operands[1] if function in ("mul", "add") and numbers[0] == neutral else None
 
 
-def constant(p: Program, axis: str, value: float, masked: float, later: float | None = None) -> np.ndarray:
+def constant(p: Program, axis: str, value: float, masked: float, later: float | None = None,
+             empty: float | None = None) -> np.ndarray:
     """A cell that is one number where there are events, and another where there is padding, or what comes later."""
     def make() -> Any:
         tensor = p.some_rows(axis)
         ones = p.builder.apply("equal", [tensor, tensor])
         return ones if value == 1 else p.builder.apply("mul", [ones, value])
-    return p.sources.add(axis, 1, "constant", make, data=(value, masked, value if later is None else later))
+    return p.sources.add(axis, 1, "constant", make, data=(
+        value, masked, value if later is None else later, masked if empty is None else empty))
 
 
 def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, axis: str) -> np.ndarray:
@@ -79,8 +83,8 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
     if all(shared_constant(p, x) is not None for x in operands):
         first = [at(x, 0) for x in operands]
         value = FUNCTIONS[function](*(constant_of(p, x) for x in first))
-        masked, later = (FUNCTIONS[function](*(masked_value(p, x, state) for x in first)) for state in (PADDING, LATER))
-        return np.repeat(constant(p, axis, value, masked, later), width)
+        others = (FUNCTIONS[function](*(masked_value(p, x, state) for x in first)) for state in (PADDING, LATER, EMPTY))
+        return np.repeat(constant(p, axis, value, *others), width)
 
     key = (function, width, axis, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in operands))
     if key in p.expressions:  # written twice
@@ -144,14 +148,19 @@ def resolve(p: Program, cell: int) -> int:
 
 
 def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
-    """What a cell is where an event is padding, or comes later; None: not known."""
+    """What a cell is where an event is padding, or another of the states above; None: not known."""
     if not isinstance(cell, int):
         return float(cell)
     source, column = p.sources.of(cell)
     if source.kind == "constant":
         return float(source.data[state])
     if source.kind == "embed":
-        return p.padding_value(source, column) if state == PADDING else None
+        return p.padding_value(source, column) if state in (PADDING, EMPTY) else None
+    if source.kind == "is_last":
+        return source.data.get(state)
+    if source.kind in ("linear", "gru") and state == EMPTY:
+        found = _of_first(p, cell)
+        return None if found is None else float(found[column])
     if source.kind == "event_softmax":
         score = masked_value(p, at(source.operands[0], column), state)
         return 0.0 if score is not None and score <= MASKED else None
@@ -168,6 +177,18 @@ def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
         return least if least <= MASKED else None
     known = [v for v in values if v is not None]
     return FUNCTIONS[source.kind](*known) if len(known) == len(values) else None
+
+
+def _of_first(p: Program, cell: int) -> np.ndarray | None:
+    """What the layer of a cell makes of the first event of a row without events; None: not known."""
+    number = cell >> SOURCE_SHIFT
+    if number not in p.of_first:
+        layer = p.sources.all[number].data
+        first = [masked_value(p, int(c), EMPTY) for c in layer.cells]
+        if None in first:
+            return None
+        p.of_first[number] = layer.of_first(np.array(first))
+    return p.of_first[number]
 
 
 def has_later(p: Program, cell: Any) -> bool:

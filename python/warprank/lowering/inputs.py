@@ -78,6 +78,10 @@ def position_name(axis: str) -> str:
     return axis.rpartition("/")[2] + ".position"
 
 
+def last_name(axis: str) -> str:
+    return axis.rpartition("/")[2] + ".is_last"
+
+
 def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],
             arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Columns and offsets of a batch, by input its array: one request for each row.
@@ -95,6 +99,10 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
     kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
             for axis, sequence in sequences.items()}
+    for axis, events in kept.items():
+        if sequences[axis].is_ordered:
+            _check_order(sequences[axis], events, problems)
+    problems.raise_if_any()
     data: dict[str, Any] = {}
     offsets: dict[str, np.ndarray] = {}
     for given in inputs:
@@ -116,6 +124,8 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
     for axis, events in kept.items():
         places = np.broadcast_to(np.arange(events.shape[1]), events.shape)
         data[position_name(axis)] = _ragged(places, events)
+        counts = events.cumsum(1)
+        data[last_name(axis)] = _ragged((counts == counts[:, -1:])[..., None].astype(np.float32), events)
     return data, offsets
 
 
@@ -177,6 +187,13 @@ def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarr
     if padding is not None:
         return array != padding
     return array if array.dtype == bool else np.arange(length) < array[:, None]
+
+
+def _check_order(sequence: cells.Sequence, events: np.ndarray, problems: Problems) -> None:
+    early = (~events[:, :-1] & events[:, 1:]).any(1).nonzero()[0]
+    if sequence.mask is not None and len(early):
+        problems.add(f"batch: input '{sequence.mask[0]}'", "padding behind the events, as the model computes what "
+                     "depends on their order", f"padding ahead of an event in row {early[0]}")
 
 
 def _of_numbers(given: Input, array: np.ndarray) -> dict[str, Any]:

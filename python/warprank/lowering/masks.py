@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cells import Unsupported
-from .expressions import masked_value
+from .expressions import EMPTY, masked_value
 
 if TYPE_CHECKING:
     from .program import Program
@@ -22,6 +22,9 @@ def check_masks(p: Program, cells: np.ndarray) -> None:
     for cell in cells.ravel():
         if masked_value(p, int(cell)) != 0:
             raise Unsupported("a sum in which padding counts nothing, as behind a mask", "one of padding, too")
+        if masked_value(p, int(cell), EMPTY) != 0:
+            raise Unsupported("a sum in which rows without events have 0, as behind a mask of ids or arange < lengths",
+                              "one in which they have an event of padding, as of lengths.clamp(min=1)")
 
 
 def check_weight(p: Program, weight: int) -> None:

@@ -31,13 +31,13 @@ def placeholder(p: Program, given: Input) -> Value:
         ones = constant(p, given.axis, 1.0, 0.0)
         parent = given.axis.rpartition("/")[0]
         cells = p.sources.add(parent, 1, "count", lambda: p.builder.pool(
-            p.sources.gather(ones, given.axis), "sum"), data=given)
+            p.sources.gather(ones, given.axis), "sum"), (ones,), given)
     else:
         cells = p.sources.add(given.axis, given.width, "ids" if given.is_ids else "dense", make, data=given)
     number = int(source_numbers(cells)[0])
     p.input_of_source[number] = given
     p.sources.all[number].left_out = given.ids_columns
     if given.is_flat or given.is_lengths or not given.is_events:
-        return Value(cells.reshape(1, *(() if given.is_flat else given.shape)), given.is_ids)
+        return Value(cells.reshape(1, *(() if given.is_flat else given.shape)), given.is_ids and not given.is_lengths)
     each = cells.reshape(1, 1, *given.shape[1:])
     return Value(p.sources.with_events(each, 1 - each.ndim, given.shape[0]), given.is_ids)

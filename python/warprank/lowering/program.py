@@ -16,7 +16,7 @@ from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
 from .cells import COLUMN_SHIFT, SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
-from .inputs import Input, position_name
+from .inputs import Input, last_name, position_name
 from .table_rows import TableRows, rows_of
 
 MOST_DEPTH = 20000
@@ -49,11 +49,13 @@ class Program(ABC):
         self.sources = Sources(self.builder, self._axes, self.sequences, self.unsupported, self.current)
         self._paths: dict[int, str] = {}  # of parameters, by id()
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
+        self.of_first: dict[int, np.ndarray] = {}  # by source: of an empty row's first event
         self.products: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}  # by their cells, of which matrices
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
         self._table_handles: dict[tuple[int, ...], tuple[str, wr.Table]] = {}  # by constant, and rows
         self._ids: dict[str, wr.Ids] = {}
+        self._marks: dict[str, wr.Tensor] = {}
         self._whole: dict[int, tuple[Any, np.ndarray]] = {}  # constants, which live as long, by id()
         self.input_of_source: dict[int, Input] = {}
         self.lookups: dict[str, dict[str, int]] = {}  # by input the tables that it looks up, with their rows
@@ -159,6 +161,13 @@ class Program(ABC):
         if name not in self._ids:
             self._ids[name] = self.builder.ids(name, self._axes[axis])
         return self._ids[name]
+
+    def marks_of_last(self, axis: str) -> wr.Tensor:
+        """An input that is 1 for the last event of each row, and 0 for others."""
+        name = last_name(axis)
+        if name not in self._marks:
+            self._marks[name] = self.builder.dense(name, self._axes[axis], 1)
+        return self._marks[name]
 
     def bag(self, cells: np.ndarray, padding: int | None, weight: Any) -> tuple[wr.Ids, wr.Table]:
         """The input of ids whose every row is a bag, and the table."""

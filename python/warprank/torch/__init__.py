@@ -20,6 +20,7 @@ from ..rows import RowError, RowType
 from ..written import NamedWeights
 from .exported import ExportedModule, arguments, as_arguments, evaluating, leaves
 from .jagged import ExportedJagged, Jagged, has_jagged
+from .packed import padded_sequences
 from .traced import inputs_of, lowered, output_names
 from .written import weights_of
 
@@ -75,9 +76,10 @@ def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.Exported
     args, kwargs = arguments(example_batch)
     kind = type(module).__name__
     try:
-        with evaluating(module):
+        with evaluating(module), padded_sequences(module):
             return torch.export.export(module, args, kwargs).run_decompositions({})
     except Exception as error:
-        text = str(error).strip().splitlines()
-        refuse(f"torch.export of {kind}", "a module whose control flow does not depend on values",
-               f"{type(error).__name__}: {text[0] if text else ''}")
+        text = (str(error).strip().splitlines() or [""])[0]
+        more = "; packed sequences are taken by nn.GRU and pad_packed_sequence" if "Packed" in text else ""
+        refuse(f"torch.export of {kind}", f"a module whose control flow does not depend on values{more}",
+               f"{type(error).__name__}: {text}")

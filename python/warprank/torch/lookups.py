@@ -10,6 +10,7 @@ import torch
 
 from ..lowering.cells import Unsupported, Value, move
 from ..lowering.ids import indexed
+from ..lowering.lengths import at_last
 from ..lowering.places import by_event, embedding, ids_of
 from .handlers import handles
 
@@ -24,11 +25,24 @@ def embedding_of(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
 
 @handles("index", events=True)
 def index(p: Program, x: Any, indices: Any) -> Any:
+    if isinstance(x, Value) and any(isinstance(i, Value) for i in indices):
+        return _of_each_row(p, x, indices)
     if isinstance(x, Value) or len(indices) != 1:
         return move(torch.ops.aten.index.Tensor, (x, indices), {}, p.batch, torch.from_numpy)
     if x.is_floating_point() and x.dim() == 2:
         return by_event(p, embedding, (x, indices[0]), {}, widens=True)
     return by_event(p, indexed, (x, ids_of(indices[0])), {})
+
+
+def _of_each_row(p: Program, x: Value, indices: Any) -> Value:
+    """x[torch.arange(batch), lengths - 1]"""
+    rows, *places = indices
+    if isinstance(rows, torch.Tensor) and torch.equal(rows.flatten(), torch.arange(p.batch)) and len(places) == 1:
+        last = at_last(p, x, 1, places[0])
+        if last is not None and x.is_plain:
+            return Value(last.cells[:, 0])
+    raise Unsupported("columns of each row that are the same, or the last event, x[torch.arange(batch), lengths - 1]",
+                      "others by row")
 
 
 @handles("masked_select", events=True)

@@ -14,6 +14,7 @@ from ..lowering.arithmetic import (activation, apply, binary, by_column, constan
                                    power, refused_if_read, required_scalar, scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
+from ..lowering.lengths import are_lengths
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, handles, name_of
@@ -99,11 +100,12 @@ def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
 def converted(p: Program, x: Value, *_: Any, **__: Any) -> Value:
     sources = {p.sources.of(int(cell))[0].kind for cell in x.cells.flat}
     to = p.current().meta["val"].dtype
-    if x.is_ids and sources != {"count"} and to in KEPT_TYPES:
+    if x.is_ids and to in KEPT_TYPES:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
     if not x.is_ids and to in (torch.int64, torch.int32) and sources == {"dense"}:
         return of_numbers(p, x)
-    if not x.is_ids and to not in KEPT_TYPES and not sources <= {"constant", "count"}:
+    if not x.is_ids and to not in KEPT_TYPES and not sources <= {"constant", "count", "is_last"} and \
+            not are_lengths(p, x):
         raise Unsupported("floating-point numbers", f"a conversion to {to}")
     return Value(x.cells, x.is_ids and to not in KEPT_TYPES, x.batch, x.inner)
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..lowering.cells import Value, move
+from ..lowering.lengths import at_last
 from .composed import ops_of
 from .handlers import handles
 from .made import largest_in_order
@@ -56,6 +57,9 @@ def _note_sorted(p: Program, x: Value, values: Value, dim: int) -> None:
 def gather(p: Program, x: Any, dim: int, places: Any, **_: Any) -> Value:
     if not isinstance(places, Value):
         return move(torch.ops.aten.gather.default, (x, dim, places), {}, p.batch, torch.from_numpy)
+    last = at_last(p, x, dim, places)
+    if last is not None:
+        return last
     found = p.places.get(places.cells.tobytes())
     if found is None or not found.are_sorted or not np.array_equal(found.cells, x.cells) or \
             found.dim != dim % x.cells.ndim:

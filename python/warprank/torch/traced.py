@@ -16,7 +16,7 @@ from ..errors import Problems, refuse
 from ..lowering import cells
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
-from . import layers, lookups, ops, picked  # noqa: F401: they register what they handle
+from . import layers, lookups, ops, picked, recurrent  # noqa: F401: they register what they handle
 from .exported import arguments
 from .program import Program
 

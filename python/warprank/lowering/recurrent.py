@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GRUs over the events of a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cells import PAIR, Unsupported, pooled_axis
+from .lengths import last_of
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+@dataclass
+class Gru:
+    """A layer with the gates r, z and n, whose product of states has a bias of its own: PyTorch's."""
+
+    cells: np.ndarray  # of an event
+    input_weight: np.ndarray  # [3 hidden, in]
+    input_bias: np.ndarray  # [3 hidden]
+    hidden_weight: np.ndarray  # [3 hidden, hidden]
+    hidden_bias: np.ndarray  # [3 hidden]
+    path: str | None
+
+    @property
+    def hidden(self) -> int:
+        return self.hidden_weight.shape[1]
+
+    def of_first(self, x: np.ndarray) -> np.ndarray:
+        """The state behind the numbers of a first event."""
+        r, z, n = np.split(self.input_weight.astype(np.float64) @ x + self.input_bias, 3)
+        of_r, of_z, of_n = np.split(self.hidden_bias.astype(np.float64), 3)
+        opens, keeps = 1 / (1 + np.exp(-(r + of_r))), 1 / (1 + np.exp(-(z + of_z)))
+        return (1 - keeps) * np.tanh(n + opens * of_n)
+
+
+def gru(p: Program, layer: Gru) -> np.ndarray:
+    """[hidden]: the state behind each event."""
+    axis = p.sources.axis_of(layer.cells)
+
+    def make() -> Any:
+        if PAIR in axis:
+            raise Unsupported("a GRU over events by themselves", "one of their pairs with a query")
+        name = p.layer(layer.path)
+        p.weights |= {f"{name}.input.weight": layer.input_weight, f"{name}.input.bias": layer.input_bias,
+                      f"{name}.hidden.weight": layer.hidden_weight, f"{name}.hidden.bias": layer.hidden_bias}
+        return p.builder.gru(name, p.sources.gather(layer.cells, axis), layer.hidden)
+    p.sequences[axis.rpartition(PAIR)[2]].is_ordered = True
+    return p.sources.add(axis, layer.hidden, "gru", make, data=layer)
+
+
+def final_state(p: Program, states: np.ndarray) -> np.ndarray:
+    """[hidden]: the state behind all events that the module has, which must not be padding."""
+    axis = p.sources.axis_of(states)
+
+    def make() -> Any:
+        if p.sequences[axis].mask is not None:
+            raise Unsupported("the outputs of a GRU at lengths.clamp(min=1) - 1, or its h_n behind "
+                              "pack_padded_sequence", "h_n of padded events, a state behind padding")
+        return p.sources.gather(last_of(p, states, axis), pooled_axis(axis))
+    return p.sources.add(pooled_axis(axis), len(states), "final_state", make)

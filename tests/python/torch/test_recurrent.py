@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GRUs over the events of a history, and the ways in which their last states are picked."""
+
+import pytest
+import torch
+from test_events import D, L, table
+from test_export import Function, check, ids
+from test_models import kinds
+from torch import nn
+from torch.nn.utils import rnn
+
+import warprank as wr
+import warprank.torch
+
+H = 3
+AXES = {"batch_0": "user/item", "batch_1": "user/history[]"}
+PLACES = torch.arange(L)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(5)
+
+
+def histories():
+    """Of 5, 1, no, 3, 2 and 4 events, with padding behind them."""
+    return torch.randint(1, 20, (6, L)) * (PLACES < torch.tensor([5, 1, 0, 3, 2, 4])[:, None])
+
+
+def of_history(last, layers=1, bias=True, padding=0.7, **options):
+    """A model of what `last` makes of a GRU, embeddings and ids. padding: all columns of its embedding"""
+    def forward(m, film, history):
+        return m.head(torch.cat([last(m.gru, m.films(history), history), m.films(film)], -1))
+    films = table()
+    films.weight.data[0] = padding
+    gru = nn.GRU(D, H, layers, bias=bias, **({"batch_first": True} | options))
+    return Function(forward, films=films, gru=gru, head=nn.Linear(H * (2 if gru.bidirectional else 1) + D, 1))
+
+
+def count(history):
+    return (history != 0).sum(1)
+
+
+def gathered(gru, x, history):
+    place = count(history).clamp(min=1) - 1
+    return gru(x)[0].gather(1, place.view(-1, 1, 1).expand(-1, 1, H)).squeeze(1)
+
+
+def indexed(gru, x, history):
+    return gru(x)[0][torch.arange(len(x)), (count(history) - 1).clamp(min=0)]
+
+
+def marked(gru, x, history):
+    return (gru(x)[0] * (PLACES == count(history)[:, None] - 1)[..., None]).sum(1)
+
+
+def masked_sum(gru, x, history):
+    return (gru(x)[0] * (history != 0)[..., None]).sum(1)
+
+
+def masked_mean(gru, x, history):
+    kept = (history != 0)[..., None].float()
+    return (gru(x)[0] * kept).sum(1) / kept.sum(1).clamp(min=1)
+
+
+def all_events(gru, x, history):
+    return gru(x)[1][-1]
+
+
+def by_time(gru, x, history):
+    made = gru(x.transpose(0, 1))[0].transpose(0, 1)
+    return (made * (history != 0)[..., None]).sum(1)
+
+
+def packed(gru, x, history):
+    lengths = count(history).clamp(min=1)
+    return gru(rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False))[1][-1]
+
+
+def packed_twice(gru, x, history):
+    lengths = count(history).clamp(min=1)
+    made, _ = gru(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    events, _ = rnn.pad_packed_sequence(made, batch_first=True, total_length=L)
+    return (events * (history != 0)[..., None]).sum(1)
+
+
+LASTS = [gathered, indexed, marked, masked_sum, masked_mean, all_events, packed, packed_twice]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("last", LASTS)
+def test_ragged_empty_and_single_events(last, layers):
+    exported = check(of_history(last, layers), (ids(20), histories()), axes=AXES)
+    assert kinds(exported).count('"op": "recurrent"') == layers
+    assert {n for n in exported.weights if n.endswith("hidden.weight")} == {
+        f"{name}.hidden.weight" for name in ["gru", "gru.1"][:layers]}
+
+
+def test_without_biases_and_of_time_first():
+    exported = check(of_history(by_time, bias=False, batch_first=False), (ids(20), histories()), axes=AXES)
+    assert not exported.weights["gru.input.bias"].any() and not exported.weights["gru.hidden.bias"].any()
+
+
+def test_rows_without_events_take_what_padding_gives():
+    """A state of one event of padding, where lengths have a least of 1."""
+    module, history = of_history(gathered), torch.zeros(6, L, dtype=torch.int64)
+    exported = check(module, (ids(20), history), axes=AXES)
+    other = check(of_history(marked), (ids(20), history), axes=AXES)
+    assert "is_last" in [d.name.rpartition(".")[2] for d in wr.compile(exported.graph).dense]
+    assert kinds(exported) != kinds(other)  # which gives zeros
+
+
+def test_the_last_event_itself():
+    exported = check(of_history(last_events), (ids(20), histories()), axes=AXES)
+    assert "recurrent" not in kinds(exported)
+
+
+def test_lengths_as_an_input():
+    def forward(m, lengths, history):
+        kept = PLACES < lengths[:, None]
+        states, _ = m.gru(m.films(history) * kept[..., None])
+        return m.head(states.gather(1, (lengths.clamp(min=1) - 1).view(-1, 1, 1).expand(-1, 1, H)).squeeze(1))
+    module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), head=nn.Linear(H, 1))
+    history = histories()
+    check(module, (count(history), history), axes=dict.fromkeys(AXES, "user/history[]"))
+
+
+def test_attention_of_states():
+    def forward(m, film, history):
+        states, _ = m.gru(m.films(history))
+        q = m.query(m.films(film))
+        scores = torch.bmm(states, q[..., None]).squeeze(-1).masked_fill(history == 0, -1e9)
+        return m.head((torch.softmax(scores, 1)[..., None] * states).sum(1))
+    module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), query=nn.Linear(D, H),
+                      head=nn.Linear(H, 1))
+    history = histories()
+    history[:, 0] = 1
+    check(module, (ids(20), history), axes=AXES)
+
+
+def test_over_columns_its_steps_are_made():
+    def forward(m, film, other):
+        return m.head(m.gru(torch.stack([m.films(film), m.films(other)], 1))[1][-1])
+    module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), head=nn.Linear(H, 1))
+    check(module, (ids(20), ids(20)))
+
+
+def last_events(gru, x, history):
+    return indexed(lambda x: (x[..., :H],), x, history)
+
+
+@pytest.mark.parametrize("last", [gathered, masked_sum, last_events])
+def test_padding_ahead_of_events_is_refused(last):
+    exported = check(of_history(last), (ids(20), histories()), axes=AXES)
+    history = histories()
+    history[3] = torch.tensor([0, 4, 5, 0, 0])
+    with pytest.raises(wr.InvalidArgument, match="'batch_1': expected padding behind the events.*row 3"):
+        exported.check((ids(20), history))
+
+
+def final(gru, x, history):
+    return gru(x * (history != 0)[..., None])[1][-1]
+
+
+def behind(gru, x, history):
+    return gru(x)[0].gather(1, (count(history) - 1).view(-1, 1, 1).expand(-1, 1, H)).squeeze(1)
+
+
+def in_packed_sums(gru, x, history):
+    lengths = count(history).clamp(min=1)
+    made, _ = gru(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    return rnn.pad_packed_sequence(made, batch_first=True, total_length=L)[0].sum(1)
+
+
+def given(gru, x, history):
+    return masked_sum(lambda x: gru(x, torch.ones(1, len(x), H)), x, history)
+
+
+def of_lstm(gru, x, history):
+    return masked_sum(lstm, x, history)
+
+
+def of_data(gru, x, history):
+    return rnn.pack_padded_sequence(x, count(history), batch_first=True).data.sum(0)
+
+
+lstm = nn.LSTM(D, H, batch_first=True)
+
+
+@pytest.mark.parametrize("last, expected, options", [
+    (final, "pack_padded_sequence, got h_n of padded events", {}),
+    (behind, r"lengths.clamp\(min=1\) - 1, got lengths - 1", {}),
+    (in_packed_sums, "rows without events have 0", {}),
+    (given, "begins with zeros, nn.GRU, got nn.GRU with a state that is given", {}),
+    (masked_sum, "got nn.GRU of both directions; use bidirectional=False", {"bidirectional": True}),
+    (of_lstm, "got lstm; use nn.GRU", {}),
+    (of_data, "nn.GRU and pad_packed_sequence can be expressed, not 'data'", {}),
+])
+def test_what_would_be_another_state_is_refused(last, expected, options):
+    with pytest.raises(wr.InvalidArgument, match=expected):
+        wr.torch.export(of_history(last, **options), (ids(20), histories()), axes=AXES)
+
+
+def test_padding_that_is_not_known_is_refused():
+    def forward(m, lengths, history):
+        states, _ = m.gru(m.films(history))
+        return m.head(states[torch.arange(len(history)), lengths.clamp(min=1) - 1])
+    module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), head=nn.Linear(H, 1))
+    with pytest.raises(wr.InvalidArgument, match="known what they are for padding"):
+        wr.torch.export(module, (count(histories()), histories()), axes=dict.fromkeys(AXES, "user/history[]"))
+
+
+def test_loops_over_packed_events_are_refused():
+    def steps(gru, x, history):
+        made = rnn.pack_padded_sequence(x, count(history), batch_first=True, enforce_sorted=False)
+        assert isinstance(made, rnn.PackedSequence), "expected a PackedSequence"
+    with pytest.raises(wr.InvalidArgument, match="packed sequences are taken by nn.GRU and pad_packed_sequence, got"):
+        wr.torch.export(of_history(steps), (ids(20), histories()), axes=AXES)
