@@ -119,7 +119,7 @@ def register_unary(name: str, function: str) -> None:
 
 for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "silu",
                          "silu_": "silu", "exp": "exp", "log": "log", "sqrt": "sqrt", "abs": "abs", "neg": "neg",
-                         "square": "square"}.items():
+                         "_neg_view": "neg", "square": "square"}.items():
     register_unary(_name, _function)
 
 

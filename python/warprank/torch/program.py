@@ -20,6 +20,7 @@ from ..lowering.places import by_event
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .composed import example_of, ops_of
+from .fourier import Complex, of_complex
 from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
 from .made import MADE
 
@@ -45,6 +46,8 @@ class Program(LoweredProgram):
                 values[node] = self._call(node, values)
             elif node.op == "output":
                 results = torch.fx.node.map_arg(list(node.args[0]), lambda n: values[n])
+                if any(isinstance(x, Complex) for x in results):
+                    self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
         return self.finish(output_names, results)
 
     def array(self, tensor: torch.Tensor) -> np.ndarray:
@@ -133,6 +136,8 @@ class Program(LoweredProgram):
             return args[0][args[1]]
         found: list[Any] = []
         torch.fx.node.map_aggregate((args, kwargs), lambda x: found.append(x))
+        if any(isinstance(x, Complex) for x in found):
+            return of_complex(self, name_of(node.target), args, kwargs)
         return (self._apply if any(isinstance(x, Value) for x in found) else self._constant)(node, args, kwargs)
 
     def _constant(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
