@@ -57,8 +57,9 @@ RULES = [
     (r"scripts/.*\.(py|sh)|tests/scripts/.*", "test wide"),
 
     # The Python package, and tools in Python
-    (r"python/warprank/(torch|onnx|convert).*|tests/python/(torch|onnx)/.*|tools/zoo\w*\.py", "wide torch"),
-    (r"python/warprank/keras.*|tests/python/keras/.*|tools/bench_keras\.py", "wide tensorflow"),
+    (r"python/warprank/(torch|onnx|convert).*|tests/python/(torch|onnx)/.*", "wide torch"),
+    (r"python/warprank/keras.*|tests/python/keras/.*|tools/(bench_keras|zoo_deepctr)\.py", "wide tensorflow"),
+    (r"tools/zoo\w*\.py", "wide torch"),
     (r"python/.*|pyproject\.toml|tests/python/.*", "wide torch tensorflow"),
     (r"tests/client/.*|tools/client/.*", "wide soak test perf_analyzer"),
     (r"tools/golden/.*|tools/requirements\.txt", "test"),

@@ -200,11 +200,12 @@ check_torch() {
   tests/python/run.py build/cpu/python --torch && build/cpu/python/torchrec/bin/python tools/zoo.py build/zoo
 }
 
-# Installs TensorFlow, as above. Rows of Criteo's layout are also timed on two cores.
+# Installs TensorFlow, as above. Rows of Criteo's layout are also timed on two cores; then models of a zoo.
 check_tensorflow() {
   tests/python/run.py build/cpu/python --tensorflow || return $?
   build/cpu/python/tensorflow/bin/python tools/bench_keras.py --only text --rows 32768 \
-    --least-ratio 3 --least-rows 200000
+    --least-ratio 3 --least-rows 200000 || return $?
+  build/cpu/python/tensorflow/bin/python tools/zoo_deepctr.py build/zoo
 }
 
 check_headers() {
