@@ -112,11 +112,10 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 @computes("CumSum", numbers="axis")
 def cumulated(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    """As a product with a triangle, which a linear layer is."""
-    size = x.shape[int(axis)]
-    adds = torch.ones(size, size).triu(exclusive)  # [in, out]
-    made = x.movedim(int(axis), -1).to(adds.dtype) @ (adds.t() if reverse else adds)
-    return made.movedim(-1, int(axis)).to(x.dtype)
+    x = x.movedim(int(axis), -1)
+    x = x.flip(-1) if reverse else x
+    x = torch.cumsum(functional.pad(x[..., :-1], (1, 0)) if exclusive else x, -1, dtype=x.dtype)
+    return (x.flip(-1) if reverse else x).movedim(-1, int(axis))
 
 
 # --- reductions: axes are an attribute before opset 13 to 18, and an input from then on

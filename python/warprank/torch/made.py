@@ -63,8 +63,11 @@ def product(x: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: Any = No
 
 @makes(aten.cumsum.default)
 def cumulative_sum(x: torch.Tensor, dim: int, *, dtype: Any = None) -> torch.Tensor:
-    count = x.shape[dim]
-    return torch.matmul(x.float().movedim(dim, -1), torch.ones(count, count).triu()).movedim(-1, dim)
+    """One after the other: of a later infinity nothing is in those before it, as there would be in a product."""
+    sums = list(x.float().unbind(dim))
+    for place in range(1, len(sums)):
+        sums[place] = sums[place - 1] + sums[place]
+    return torch.stack(sums, dim)
 
 
 @makes(aten.any.dim, aten.any.dims)

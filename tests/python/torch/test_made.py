@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that the language does not have by their names, made of those that it has: each as PyTorch computes it."""
 
+import numpy as np
 import pytest
 import torch
 from test_export import B, Function, check, ids
@@ -165,3 +166,10 @@ def test_convolutions_over_events_are_refused():
                       conv=nn.Conv1d(4, 2, 3, padding=1))
     with pytest.raises(wr.InvalidArgument, match="expected a convolution over channels and columns, got one over ev"):
         wr.torch.export(module, histories(), {"batch_0": "user/seen[]"})
+
+
+def test_of_an_infinity_nothing_is_in_the_sums_before_it():
+    module, x = Function(lambda m, x: x.exp().cumsum(1)), torch.randn(B, 4)
+    exported = check(module, x)
+    x[1, 2] = 1000
+    np.testing.assert_allclose(exported.score(x)["output"], x.exp().cumsum(1), rtol=1e-5)
