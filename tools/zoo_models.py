@@ -153,7 +153,12 @@ def recbole(rows):
     seen = {"user": batch["user_id"], "item_seq": history, "item_seq_len": (history > 0).sum(1),
             "next_items": batch["item_id"]}
     seen_axes = {"user": "row", "item_seq": "row/seen[]", "item_seq_len": "row/seen[]", "next_items": "row"}
-    return found | {"DIN": (lambda: made("DIN", "sequential"), seen, seen_axes)}
+    own["GRU4Rec"] = own["DIN"] | {"hidden_size": 32, "num_layers": 2, "loss_type": "CE"}
+    history = history.clone()
+    history[:, 0] = torch.randint(1, 2000, (rows,))  # GRU4Rec fails where there is no event
+    states = {"item_seq": history, "item_seq_len": (history > 0).sum(1)}
+    return found | {"DIN": (lambda: made("DIN", "sequential"), seen, seen_axes),
+                    "GRU4Rec": (lambda: made("GRU4Rec", "sequential"), states, dict.fromkeys(states, "row/seen[]"))}
 
 
 # Of the zoos the versions that the record has; without what they ask for in turn but what their models read. A zoo

@@ -101,18 +101,19 @@ def is_last(p: Program, axis: str, of_empty: float = 0.0) -> np.ndarray:
     return p.expressions[key]
 
 
-def at_last(p: Program, x: Value, dim: int, places: Value) -> Value | None:
+def at_last(p: Program, x: Value, dim: int, places: Value, wraps: bool) -> Value | None:
     """Of [batch, .., events, ..] the last event, picked by lengths - 1, with a dimension of one event; None: places are
-    others."""
+    others. wraps: whether the place -1, of a row without events, is another event, and no error"""
     given = _one_lengths(p, places) if not places.is_ids else None
     place, cells = p.sources.split_events(x.cells)
     if given is None or place is None or place + x.cells.ndim != dim % x.cells.ndim or \
             p.sources.axis_of(cells) != given.axis or (given.numbers[1:] != np.arange(len(given.numbers) - 1)).any():
         return None
-    if given.numbers[0] == -1:
+    if given.numbers[0] == -1 and wraps:
         raise Unsupported("the last event by lengths.clamp(min=1) - 1", "lengths - 1: -1 of a row without events")
     _noted(p, given)
-    return x.like(last_or_padding(p, cells.ravel(), given).reshape(cells.shape))
+    made = last_of(p, cells.ravel(), given.axis) if given.numbers[0] == -1 else last_or_padding(p, cells.ravel(), given)
+    return x.like(made.reshape(cells.shape))
 
 
 def last_of(p: Program, cells: np.ndarray, axis: str) -> np.ndarray:

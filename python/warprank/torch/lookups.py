@@ -38,7 +38,7 @@ def _of_each_row(p: Program, x: Value, indices: Any) -> Value:
     """x[torch.arange(batch), lengths - 1]"""
     rows, *places = indices
     if isinstance(rows, torch.Tensor) and torch.equal(rows.flatten(), torch.arange(p.batch)) and len(places) == 1:
-        last = at_last(p, x, 1, places[0])
+        last = at_last(p, x, 1, places[0], wraps=True)
         if last is not None and x.is_plain:
             return Value(last.cells[:, 0])
     raise Unsupported("columns of each row that are the same, or the last event, x[torch.arange(batch), lengths - 1]",

@@ -57,7 +57,7 @@ def _note_sorted(p: Program, x: Value, values: Value, dim: int) -> None:
 def gather(p: Program, x: Any, dim: int, places: Any, **_: Any) -> Value:
     if not isinstance(places, Value):
         return move(torch.ops.aten.gather.default, (x, dim, places), {}, p.batch, torch.from_numpy)
-    last = at_last(p, x, dim, places)
+    last = at_last(p, x, dim, places, wraps=False)
     if last is not None:
         return last
     found = p.places.get(places.cells.tobytes())
