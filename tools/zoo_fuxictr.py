@@ -75,13 +75,14 @@ def fuxictr(rows):
     batch = dict(zip(("user", "item", "seen"), batch_of(rows, features | {"seen": SEEN["click_history"]}).values()))
     axes = {"user": "row", "item": "row", "seen": "row/seen[]"}
     short = {"short_seq_len": 5, "topk": 5}
-    own = {"DIN": {}, "DCNv2": {"parallel_dnn_hidden_units": [64, 32]}, "DIEN": {}, "FinalMLP": {}, "ETA": short,
-           "MIRRN": short | {"max_len": LENGTH}, "TransAct": {"dim_feedforward": 64}, "SIM": short,
-           "SDIM": {"short_seq_len": 5}, "TWIN": short}
+    own = {"DIN": {}, "DCNv2": {"parallel_dnn_hidden_units": [64, 32]}, "DIEN": {}, "DIEN_GRU": {"gru_type": "GRU"},
+           "FinalMLP": {}, "ETA": short, "MIRRN": short | {"max_len": LENGTH}, "TransAct": {"dim_feedforward": 64},
+           "SIM": short, "SDIM": {"short_seq_len": 5}, "TWIN": short}
 
     def made(name):
         items = feature_map(features, ())
-        return Request(class_of(f"LongCTR/{name}/{name}")(items, **COMMON, **own[name]))
+        path = name.removesuffix("_GRU")
+        return Request(class_of(f"LongCTR/{path}/{path}")(items, **COMMON, **own[name]))
     return {name: (lambda name=name: made(name), batch, axes) for name in own}
 
 

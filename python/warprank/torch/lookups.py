@@ -12,7 +12,7 @@ from ..lowering.cells import Unsupported, Value, move
 from ..lowering.ids import indexed
 from ..lowering.lengths import at_last
 from ..lowering.places import by_event, embedding, ids_of
-from .handlers import handles
+from .handlers import HANDLERS, handles
 
 if TYPE_CHECKING:
     from .program import Program
@@ -25,6 +25,8 @@ def embedding_of(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
 
 @handles("index", events=True)
 def index(p: Program, x: Any, indices: Any) -> Any:
+    if isinstance(x, Value) and _are_rows(p, indices):
+        return x  # what is made of the other rows is not read
     if isinstance(x, Value) and any(isinstance(i, Value) for i in indices):
         return _of_each_row(p, x, indices)
     if isinstance(x, Value) or len(indices) != 1:
@@ -32,6 +34,22 @@ def index(p: Program, x: Any, indices: Any) -> Any:
     if x.is_floating_point() and x.dim() == 2:
         return by_event(p, embedding, (x, indices[0]), {}, widens=True)
     return by_event(p, indexed, (x, ids_of(indices[0])), {})
+
+
+def _are_rows(p: Program, indices: Any) -> bool:
+    """Whether they are a truth value for each row."""
+    given = p.current().args[1][0]
+    return len(indices) == 1 and isinstance(indices[0], Value) and indices[0].cells.size == 1 and \
+        given.meta["val"].dtype == torch.bool
+
+
+@handles("index_put", "index_put_", events=True)
+def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Value:
+    """x[is_row] = values, of which each is of its row."""
+    if accumulate or not _are_rows(p, indices) or not isinstance(values, Value):
+        raise Unsupported("values of some rows, x[is_row] = values", "another change of elements")
+    mask = Value(indices[0].cells.reshape([1] * values.cells.ndim), False, values.batch, values.inner)
+    return by_event(p, HANDLERS["where"], (mask, values, x), {}, constants=True)
 
 
 def _of_each_row(p: Program, x: Value, indices: Any) -> Value:

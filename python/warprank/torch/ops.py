@@ -93,7 +93,8 @@ def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
     node = p.current()
     kind = node.target._schema.name.partition("::")[2]
     number = 0.0 if "zeros" in kind else 1.0 if "ones" in kind else given[-1]
-    return torch.full(tuple(node.meta["val"].shape), float(number))
+    shape = [p.batch if isinstance(size, torch.SymInt) else size for size in node.meta["val"].shape]  # of some rows
+    return torch.full(shape, float(number))
 
 
 @handles("to", "_to_copy", "type_as", "float", "bool", "int", "long", events=True)

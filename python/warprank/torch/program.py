@@ -46,6 +46,9 @@ class Program(LoweredProgram):
                 values[node] = self._call(node, values)
             elif node.op == "output":
                 results = torch.fx.node.map_arg(list(node.args[0]), lambda n: values[n])
+                made = [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
+                if any(isinstance(size, torch.SymInt) for x in made for size in getattr(x, "shape", ())[:1]):
+                    self.problems.add("outputs", "scores of each row", "of some rows")
                 if any(isinstance(x, Complex) for x in results):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
         return self.finish(output_names, results)

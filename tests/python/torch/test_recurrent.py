@@ -84,7 +84,16 @@ def packed_twice(gru, x, history):
     return (events * (history != 0)[..., None]).sum(1)
 
 
-LASTS = [gathered, indexed, marked, masked_sum, masked_mean, all_events, packed, packed_twice]
+def packed_of_some(gru, x, history):
+    """DIEN's: of rows with events alone."""
+    kept = count(history) > 0
+    made, last = gru(rnn.pack_padded_sequence(x[kept], count(history)[kept], batch_first=True, enforce_sorted=False))
+    out = torch.zeros(len(x), H)
+    out[kept] = last[-1] + rnn.pad_packed_sequence(made, batch_first=True, total_length=L)[0].sum(1)
+    return out
+
+
+LASTS = [packed_of_some, gathered, indexed, marked, masked_sum, masked_mean, all_events, packed, packed_twice]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -217,6 +226,24 @@ def test_padding_that_is_not_known_is_refused():
     module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), head=nn.Linear(H, 1))
     with pytest.raises(wr.InvalidArgument, match="known what they are for padding"):
         wr.torch.export(module, (count(histories()), histories()), axes=dict.fromkeys(AXES, "user/history[]"))
+
+
+@pytest.mark.parametrize("function, expected", [
+    (lambda m, x: x[x[:, 0] > 0] * 2, "outputs: expected scores of each row, got of some rows"),
+    (lambda m, x: x[x[:, 0] > 0].mean(0) + x, "each row by itself, got an op over the batch"),
+    (lambda m, x: x.index_put((x > 0,), torch.tensor(1.0)), "x.is_row. = values, got another change of elements"),
+])
+def test_of_some_rows_others_are_refused(function, expected):
+    with pytest.raises(wr.InvalidArgument, match=expected):
+        wr.torch.export(Function(function), torch.randn(6, 4))
+
+
+def test_rows_that_are_changed_by_a_mask():
+    def forward(m, x):
+        out = torch.full((6, 4), 0.5)
+        out[x[:, 0] > 0] = m.layer(x[x[:, 0] > 0])
+        return out
+    check(Function(forward, layer=nn.Linear(4, 4)), torch.randn(6, 4))
 
 
 def test_loops_over_packed_events_are_refused():
