@@ -197,6 +197,22 @@ TEST(Divide, CopiesOnTheItemsSideWhatIsFewerBytesThere) {
   EXPECT_THAT(states_of(divided), testing::ElementsAre("state.few [user, 2]")) << "outputs are copied there, too";
 }
 
+TEST(Divide, LeavesHeadsThatALaunchMultipliesTogether) {
+  const DividedPlan divided = divide(
+      compile([](Builder& b) -> Outputs {
+        const auto user = b.axis("user"), item = b.axis("item", user);
+        const auto of_items = b.pool(b.dense("price", item, 4), Pooling::sum);
+        const auto a = b.mlp("of_items", of_items, {8, 1}), c = b.mlp("of_user", b.dense("age", user, 4), {8, 1});
+        return {{"product", a * c}};
+      }),
+      "item");
+  EXPECT_THAT(states_of(divided), testing::ElementsAre("state.age [user, 4]"));
+  std::vector<std::string> kernels;
+  for (const std::vector<int>& step : divided.items.storage().steps)
+    kernels.push_back(plan::kernel_of(divided.items.graph(), step));
+  EXPECT_THAT(kernels, testing::ElementsAre("pool", "mlp"));
+}
+
 TEST(Divide, GivesRowsToAxesWhoseValuesNobodyReads) {
   const DividedPlan divided = divide(
       compile([](Builder& b) -> Outputs {

@@ -819,6 +819,26 @@ TEST(GroupLaunches, LetsALaunchWaitForWhatCanJoinIt) {
               ElementsAre("row_programs: relu sigmoid"));
 }
 
+TEST(GroupLaunches, LetsConcatsThatCopyShareALaunchWithRowPrograms) {
+  const auto steps = [](const std::function<Tensor(Parts&)>& model) {
+    return shared_steps_of(plan_of(model, only(&Passes::group_launches)));
+  };
+  const auto turned = [](Parts& p, Tensor x, int64_t by) {
+    return p.b.concat({p.b.slice(x, by, 4), p.b.slice(x, 0, by)});
+  };
+  EXPECT_THAT(steps([&](Parts& p) {
+                const auto late = turned(p, p.b.linear("l", p.i, 4), 2);
+                return p.b.fm({turned(p, p.i, 1), turned(p, p.i, 3), p.b.relu(p.i), late}, 4);
+              }),
+              ElementsAre("row_programs: concat concat#2 concat#3 relu"));
+  // Parts that are in place need none.
+  EXPECT_THAT(steps([](Parts& p) {
+                const auto in_place = p.b.concat({p.b.linear("l", p.i, 2), p.b.linear("m", p.i, 2)});
+                return p.b.fm({in_place, p.b.relu(p.i)}, 4);
+              }),
+              ElementsAre("linear: l m"));
+}
+
 TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
   Passes passes = only(&Passes::group_launches);
   passes.fuse_tails = true;
@@ -865,7 +885,7 @@ TEST(MultiplyHeads, LetsALaunchOfChainsMultiplyItsHeads) {
                 const auto a = head(p, "a"), b = head(p, "b"), c = head(p, "c");
                 return std::vector<Tensor>{p.b.linear("l", p.b.concat({a * b, p.i}), 2), a * c};
               }),
-              ElementsAre("mlp: a.0 a.1 b.0 b.1 c.0 c.1 mul mul#2", "concat: concat", "linear: l"));
+              ElementsAre("mlp: a.0 a.1 b.0 b.1 c.0 c.1 mul mul#2", "row_programs: concat", "linear: l"));
   const auto stays = [&](const std::function<Tensor(Parts&, Tensor, Tensor)>& of_heads) {
     return steps([&](Parts& p) {
              const auto a = head(p, "a"), b = head(p, "b");

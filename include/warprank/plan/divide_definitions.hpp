@@ -20,6 +20,7 @@
 #include "warprank/core/text.hpp"
 #include "warprank/plan/cost.hpp"
 #include "warprank/plan/divide.hpp"
+#include "warprank/plan/steps.hpp"
 #include "warprank/plan/value_types.hpp"
 
 namespace warprank { inline namespace v0 {
@@ -49,11 +50,12 @@ class Cut {
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return is_of_items(input); });
     }
     is_computed_there_ = is_of_items_;
+    take_factors();
     move_copies();
   }
 
   bool is_of_items(int n) const { return is_of_items_[static_cast<size_t>(n)]; }
-  /// Of the items' side, or cheaper there.
+  /// Of the items' side, cheaper there, or a factor of what is there.
   bool is_computed_there(int n) const { return is_computed_there_[static_cast<size_t>(n)]; }
 
   /// The user's values that the items' side reads or gives as outputs.
@@ -78,6 +80,20 @@ class Cut {
     int64_t bytes = 0;
     for (const int n : states_of(there)) bytes += row_bytes(n) * rows_[static_cast<size_t>(graph_.node(n).axis)];
     return bytes;
+  }
+
+  /// The heads that a launch multiplies (multiply_heads.hpp), and what it computes them of, are not divided: as a state
+  /// a factor may be rounded.
+  void take_factors() {
+    std::vector<bool> is_factor(graph_.nodes.size(), false);
+    for (size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& node = graph_.nodes[n];
+      const bool multiplies = is_computed_there_[n] && plan::step_kind(node.op) == StepKind::rows;
+      if (node.group == -1 || !(multiplies || is_factor[n])) continue;
+      for (const int input : node.inputs)
+        if (graph_.node(input).group == node.group)
+          is_computed_there_[static_cast<size_t>(input)] = is_factor[static_cast<size_t>(input)] = true;
+    }
   }
 
   /// What only copies values is done by the items' plan where its sources are fewer bytes. From the last on, so that a

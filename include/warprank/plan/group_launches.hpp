@@ -6,11 +6,13 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "warprank/plan/fuse_tails.hpp"
 #include "warprank/plan/rewrite.hpp"
 #include "warprank/plan/steps.hpp"
+#include "warprank/plan/storage.hpp"
 
 namespace warprank { inline namespace v0 { namespace plan {
 
@@ -20,7 +22,11 @@ namespace detail {
 class LaunchGrouper {
  public:
   explicit LaunchGrouper(const Graph& graph)
-      : graph_(graph), rewriter_(graph), unit_of_(graph.nodes.size()), consumers_(consumers_of(graph)) {
+      : graph_(graph),
+        rewriter_(graph),
+        placements_(plan_storage(graph, true, false).placements),
+        unit_of_(graph.nodes.size()),
+        consumers_(consumers_of(graph)) {
     std::map<int, int> unit_of_group;
     for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
       const int group = graph.node(n).group, fresh = static_cast<int>(units_.size());
@@ -50,6 +56,8 @@ class LaunchGrouper {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
     if (nodes.size() == 1) {
       const Op& op = graph_.node(nodes[0]).op;
+      const bool copies = std::holds_alternative<ConcatOp>(op) && placements_[static_cast<size_t>(nodes[0])].copied;
+      if (copies) return {StepKind::rows, 0, false};
       return {step_kind(op), kernel_variant(op), false};
     }
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
@@ -130,6 +138,7 @@ class LaunchGrouper {
 
   const Graph& graph_;
   Rewriter rewriter_;
+  std::vector<Placement> placements_;    // by node
   std::vector<std::vector<int>> units_;  // nodes in order
   std::vector<int> unit_of_;             // by node
   std::vector<std::vector<int>> consumers_;
@@ -140,7 +149,7 @@ class LaunchGrouper {
 
 /// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch: all look-ups;
 /// the user's shares of all split linears; first layers of experts, gates and towers side by side; chains of one depth;
-/// attentions; row-by-row ops. A launch waits for nodes that could join it.
+/// attentions; row-by-row ops, and concats that copy. A launch waits for nodes that could join it.
 inline Graph group_launches(const Graph& graph) { return detail::LaunchGrouper(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

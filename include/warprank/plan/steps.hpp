@@ -9,7 +9,8 @@
 /// | linears           | linear         | with scenes two launches each: one sorts the rows by scene    |
 /// | chains of linears | mlp            | of one depth, mixes in front not counted; see fuse_tails.hpp; |
 /// |                   |                | and products of their heads (multiply_heads.hpp)              |
-/// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand              |
+/// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand, and concats |
+/// |                   |                | that copy                                                     |
 /// | others            | the op's name  |                                                               |
 ///
 /// Every step is one launch, except steps with scenes, and chains of layers of more than 256 outputs for more than 128
@@ -26,7 +27,8 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// The kind of a node by itself. Inputs, slices and concats are `none`: they have no launch, except concats that copy.
+/// The kind of a node by itself. Inputs, slices and concats are `none`: they have no launch, except concats that copy,
+/// which share those of row programs.
 inline StepKind step_kind(const Op& op) {
   const auto* linear = std::get_if<LinearOp>(&op);
   if (linear != nullptr && linear->scene >= 0) return StepKind::scene_linear;
@@ -68,6 +70,7 @@ inline std::string kernel_of(const Graph& graph, const std::vector<int>& step) {
   switch (step_kind(op)) {
     case StepKind::look_up:
       return "embedding_bag";
+    case StepKind::none:  // a concat that copies
     case StepKind::rows:
       return "row_programs";
     default:
