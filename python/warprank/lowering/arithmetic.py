@@ -11,7 +11,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import activations, auto_int, cin, cross, din, events, fields, layers, norms
+from . import activations, auto_int, cin, composed_layers, cross, din, events, fields, linears, norms
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
 from .ids import row_numbers
@@ -35,7 +35,7 @@ def with_bias(p: Program, x: Value, bias: Any) -> Value | None:
     if any(s.data.bias is not None for s in parts):
         return None
     shifts = np.split(constant_vector(p, bias, x), np.cumsum([s.width for s in parts])[:-1])
-    made = [layers.linear_row(p, replace(s.data, bias=shift)) for s, shift in zip(parts, shifts)]
+    made = [linears.linear_row(p, replace(s.data, bias=shift)) for s, shift in zip(parts, shifts)]
     return x.like(np.concatenate(made).reshape(x.cells.shape))
 
 
@@ -130,7 +130,8 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
     if function in din.PLAIN:
         return inside_layer(p, function, given[0])
     if function == "sub":
-        return fields.factorisation_machine(p, given[0], given[1], width)
+        centred = composed_layers.without_mean(p, given[0], given[1])
+        return centred if centred is not None else fields.factorisation_machine(p, given[0], given[1], width)
     if function == "add":
         attended = auto_int.with_residual(p, given[0], given[1], width)
         if attended is not None:

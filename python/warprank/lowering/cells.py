@@ -91,6 +91,11 @@ def columns_of(cells: np.ndarray) -> np.ndarray:
     return (cells >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
 
 
+def num_runs(cells: np.ndarray) -> int:
+    """Of how many runs of columns that lie side by side cells consist."""
+    return 1 + int(np.count_nonzero(np.diff(cells) != 1 << COLUMN_SHIFT))
+
+
 def pooled_axis(axis: str) -> str:
     """Of what is pooled over the events of an axis, or of a pair."""
     query, _, events = axis.rpartition(PAIR)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import SOURCE_SHIFT, Unsupported, source_numbers
+from .cells import SOURCE_SHIFT, Unsupported, num_runs, source_numbers
 
 if TYPE_CHECKING:
     from .program import Program
@@ -130,10 +130,13 @@ def _sum_of(p: Program, terms: list[Any], axis: str) -> Any:
 
 
 def distinct(operands: Sequence[Any], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of columns that are computed of the same the first of each, in order, and by column which it is."""
+    """Of columns that are computed of the same the first of each, in order or as they lie in memory, whichever has them
+    in fewer pieces, and by column which it is."""
     arrays = [np.broadcast_to(x, width) for x in operands if isinstance(x, np.ndarray)]
     _, first, which = np.unique(np.stack(arrays), axis=1, return_index=True, return_inverse=True)
     order = np.argsort(first)
+    if sum(num_runs(x[first]) for x in arrays) < sum(num_runs(x[first[order]]) for x in arrays):
+        return first, which.ravel()
     return first[order], np.argsort(order)[which.ravel()]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import COLUMN_SHIFT, columns_of, source_numbers
+from .cells import COLUMN_SHIFT, columns_of, num_runs, source_numbers
 from .expressions import at, resolve
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """[len(a), len(b)]: the products of fields with fields. Only those that are wanted are computed."""
+    """[len(a), len(b)]: the products of fields with fields. Only those that are wanted are computed; those of a field of
+    a lie side by side."""
     dim = a.shape[1]
     places: dict[bytes, int] = {}
-    for each in (*a, *b):
+    for each in (*b, *a):
         places.setdefault(np.ascontiguousarray(each).tobytes(), len(places))
     fields = [np.frombuffer(key, np.int64) for key in places]
     axis = p.sources.axis_of(a, b)
@@ -31,7 +32,9 @@ def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         rows = ((np.sqrt(8.0 * wanted + 1) - 1) // 2).astype(np.int64)
         with_itself = bool((wanted == rows * (rows + 1) // 2 + rows).any())
         if with_itself not in made:
-            tensors = [p.sources.gather(field, axis) for field in fields]
+            begins = [i for i in range(1, len(fields)) if num_runs(np.concatenate(fields[i - 1:i + 1])) > 1]
+            tensors = [p.sources.gather(np.concatenate(side_by_side), axis)
+                       for side_by_side in np.split(np.array(fields), begins)]
             made[with_itself] = p.builder.dot(tensors, dim, order="lower", self_=with_itself)
         count = len(fields)
         if with_itself:
@@ -165,6 +168,15 @@ def mixture(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | 
         p.sources.gather(experts, axis), p.sources.gather(logits, axis)))
 
 
+def terms_of_sum(p: Program, cells: np.ndarray) -> list[np.ndarray]:
+    """What cells are the sums of."""
+    found = [p.sources.of(resolve(p, int(cell))) for cell in cells]
+    if any(source.kind != "add" or not all(isinstance(x, np.ndarray) for x in source.operands) for source, _ in found):
+        return [cells]
+    sides = [np.array([at(source.operands[i], column) for source, column in found]) for i in (0, 1)]
+    return [term for side in sides for term in terms_of_sum(p, side)]
+
+
 def mixture_of_terms(p: Program, rows: np.ndarray) -> np.ndarray | None:
     """[dim] of sums [dim, terms]: a mixture, where each term is an expert times its gate."""
     pairs = [[_gate_of(p, int(cell)) for cell in rows[0]]]
@@ -180,14 +192,7 @@ def mixture_of_terms(p: Program, rows: np.ndarray) -> np.ndarray | None:
 
 def mixture_of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
     """The cells of a + b, where they end a sum of all experts times their gates."""
-    def terms(cell: int) -> list[int]:
-        cell = resolve(p, cell)
-        source, column = p.sources.of(cell)
-        if source.kind != "add" or not all(isinstance(x, np.ndarray) for x in source.operands):
-            return [cell]
-        return [t for x in source.operands for t in terms(at(x, column))]
-
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or _gate_of(p, at(b, 0)) is None:
         return None
-    rows = [terms(at(a, c)) + terms(at(b, c)) for c in range(width)]
-    return mixture_of_terms(p, np.array(rows)) if len({len(r) for r in rows}) == 1 else None
+    terms = [term for x in (a, b) for term in terms_of_sum(p, np.broadcast_to(x, width))]
+    return mixture_of_terms(p, np.stack(terms).T)

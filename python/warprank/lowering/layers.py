@@ -1,63 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a batch: linear ones, norms, softmax, products of matrices."""
+"""Layers of a batch: softmax, products of matrices."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import auto_int, cin, events, fields
-from .cells import PAIR, POSITIONS, Unsupported, Value, numbers, row_dimension, source_numbers
+from . import auto_int, composed_layers, events, fields
+from .cells import PAIR, POSITIONS, Unsupported, Value, num_runs, numbers, row_dimension
 from .expressions import elementwise
+from .linears import linear, linear_row
 
 if TYPE_CHECKING:
     from .program import Program
-
-
-def linear(p: Program, x: Any, weight: np.ndarray, bias: np.ndarray | None = None, path: str | None = None) -> Value:
-    """weight: [out, in], of the layer `path`"""
-    out, width = weight.shape
-    if numbers(x).cells.shape[-1] != width:
-        raise Unsupported(f"[.., {width}] of a row", "a layer over events")
-    if x.batch == -1:
-        raise Unsupported("each row by itself", "a layer over the batch")
-    given = x.cells.reshape(-1, width)
-    rows = cin.products(p, given, weight, bias, path)
-    if rows is None:  # the same layer for each field
-        rows = np.stack([linear_row(p, events.Layer(cells, weight, bias, path)) for cells in given])
-    return x.like(rows.reshape(*x.cells.shape[:-1], out))
-
-
-def linear_row(p: Program, layer: events.Layer) -> np.ndarray:
-    cells = layer.cells
-    axis = p.sources.axis_of(cells)
-    attention = events.attention_layer(p, layer)
-    if attention is not None:
-        return attention
-
-    def make() -> Any:
-        order = _in_order_of_products(p, cells)
-        name = p.layer(layer.path)
-        p.layer_names[int(made[0])] = name
-        p.weights[f"{name}.weight"] = layer.weight[:, order]
-        if layer.bias is not None:
-            p.weights[f"{name}.bias"] = layer.bias
-        x = p.sources.gather(cells[order], axis)
-        return p.builder.linear(name, x, len(layer.weight), bias=layer.bias is not None)
-    made = p.sources.add(axis, len(layer.weight), "linear", make, data=layer)
-    return made
-
-
-def _in_order_of_products(p: Program, cells: np.ndarray) -> np.ndarray:
-    """Products of fields in the order in which the library has them: a layer that reads them in another has its weights
-    in that order, so that they need not be moved."""
-    order = np.arange(len(cells))
-    breaks = np.flatnonzero(np.diff(source_numbers(cells))) + 1
-    for run in np.split(order, breaks):
-        if p.sources.of(int(cells[run[0]]))[0].kind == "dots":
-            order[run] = run[np.argsort(cells[run], kind="stable")]
-    return order
 
 
 def softmax(p: Program, x: Any, dim: int) -> Value:
@@ -71,13 +28,16 @@ def softmax(p: Program, x: Any, dim: int) -> Value:
         return x.like(p.sources.with_events(made, place, x.cells.shape[place]))
     axis = p.sources.axis_of(cells)
     last = np.moveaxis(cells, dim, -1)
+    given = [composed_layers.side_by_side(p, r) for r in last.reshape(-1, last.shape[-1])]
     rows = [p.sources.add(axis, len(r), "softmax", lambda r=r: p.builder.softmax(  # type: ignore[misc]
-        p.sources.gather(r, axis)), (r,)) for r in last.reshape(-1, last.shape[-1])]
+        p.sources.gather(r, axis)), (r,)) for r in given]
     made = np.moveaxis(np.stack(rows).reshape(last.shape), -1, dim)
     return x.like(made if place is None else p.sources.with_events(made, place, x.cells.shape[place]))
 
 
 # --- products of matrices
+
+MOST_MULTIPLES = 16  # rows that are added up one by one
 
 
 def matmul_constant(p: Program, a: Any, weight: np.ndarray, path: str | None) -> Value:
@@ -113,10 +73,16 @@ def matmul(p: Program, a: Any, b: Any) -> Value:
     heads = np.broadcast_shapes(a.cells.shape[:-2], b.cells.shape[:-2])
     lefts = np.broadcast_to(a.cells, heads + a.cells.shape[-2:]).reshape(-1, *a.cells.shape[-2:])
     rights = np.broadcast_to(b.cells, heads + b.cells.shape[-2:]).reshape(-1, *b.cells.shape[-2:])
+    has_events = any((x & POSITIONS).any() for x in (lefts, rights))
     made = auto_int.attended(p, lefts, rights)
+    if made is None and not has_events:
+        made = _weighted(p, lefts, rights)
+    if made is None and not has_events:
+        turned = _weighted(p, rights.swapaxes(1, 2), lefts.swapaxes(1, 2))
+        made = None if turned is None else turned.swapaxes(1, 2)
     if made is None:
         made = np.stack([product(p, left, right) for left, right in zip(lefts, rights)])
-        if not any((x & POSITIONS).any() for x in (lefts, rights)):
+        if not has_events:
             p.products[made.tobytes()] = lefts, rights
     return a.like(made.reshape(*heads, *made.shape[1:]))
 
@@ -136,14 +102,11 @@ def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
                     else p.sources.with_events(made, -2, len(left)))
         return made
     if in_a is None and in_b is None:
-        mixed = _mixtures(p, a, b)
-        if mixed is None:
-            turned = _mixtures(p, b.T, a.T)
-            mixed = None if turned is None else turned.T
-        if mixed is not None:
-            return mixed
-        is_multiple = a.shape[1] == 1 and 1 in (len(a), b.shape[1])
-        return multiple(p, a, b) if is_multiple else fields.dots(p, a, b.T)
+        if a.shape[1] == 1 and 1 in (len(a), b.shape[1]):
+            return multiple(p, a, b)
+        if 1 < len(b) <= MOST_MULTIPLES and (a == a[0]).all() and num_runs(b.ravel()) <= len(b) < b.shape[1]:
+            return np.broadcast_to(sum_of_multiples(p, a[0], b), (len(a), b.shape[1]))
+        return fields.dots(p, a, b.T)
     if in_a not in (None, -2) or in_b not in (None, -1):
         raise Unsupported("a sum over events of weights with what they weigh", "another product")
     if in_b == -1:  # a query with each event
@@ -161,15 +124,39 @@ def multiple(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return made.reshape(len(a), b.shape[1])
 
 
+def _weighted(p: Program, weights: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """[heads, M, N] of weights [heads, M, K] that are gates of mixtures, or such with others added, and values [heads, K,
+    N]: (g + w) v = g v + w v; None: no term is gates."""
+    terms = [[fields.terms_of_sum(p, row) for row in head] for head in weights]
+    if len({len(of_row) for head in terms for of_row in head}) > 1:
+        return None
+    given = np.moveaxis(np.array(terms), 2, 0)  # [terms, heads, M, K]
+    mixed = [_mixtures(p, gates, values) for gates in given]
+    if all(x is None for x in mixed):
+        return None
+    made = [x if x is not None else np.stack([product(p, *each) for each in zip(others, values)])
+            for x, others in zip(mixed, given)]
+    axis = p.sources.axis_of(*made)
+    return reduce(lambda a, b: elementwise(p, "add", [a.ravel(), b.ravel()], a.size, axis).reshape(a.shape), made)
+
+
 def _mixtures(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | None:
-    """[M, N] of gates [M, K] and experts [K, N]; None: they are not the gates of mixtures."""
+    """[heads, M, N] of gates [heads, M, K] and experts [heads, K, N]; None: they are not the gates of mixtures."""
     made = []
-    for row in gates:
-        mixed = fields.mixture(p, row, experts)
-        if mixed is None:
+    for head, own in zip(gates, experts):
+        rows, which = np.unique(head, axis=0, return_inverse=True)
+        mixed = [fields.mixture(p, row, own) for row in rows]
+        if any(x is None for x in mixed):
             return None
-        made.append(mixed)
-    return np.stack(made)
+        made.append(np.array(mixed)[which.ravel()])
+    return np.array(made)
+
+
+def sum_of_multiples(p: Program, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[N] of weights [K] and values [K, N]."""
+    axis = p.sources.axis_of(weights, values)
+    terms = [elementwise(p, "mul", [weights[k:k + 1], row], len(row), axis) for k, row in enumerate(values)]
+    return reduce(lambda a, b: elementwise(p, "add", [a, b], len(a), axis), terms)
 
 
 def turned_scores(p: Program, x: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import cin, events, fields, layers
+from . import cin, events, fields, linears
 from .cells import COLUMN_SHIFT, Unsupported, Value, numbers, row_dimension
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def weighted_sums(p: Program, rows: np.ndarray) -> np.ndarray | None:
         return None
     weight = np.zeros((len(rows), len(inputs)), np.float32)
     np.add.at(weight, (np.arange(len(rows))[:, None], which.reshape(rows.shape)), factors)
-    return layers.linear_row(p, events.Layer(inputs, weight))
+    return linears.linear_row(p, events.Layer(inputs, weight))
 
 
 def are_views(rows: np.ndarray) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..lowering import layers, norms
+from ..lowering import layers, linears, norms
 from ..lowering.arithmetic import constant_rows, constant_vector
 from ..lowering.cells import Unsupported, Value, move, numbers
 from ..lowering.places import by_event
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) -> Value:
     if not isinstance(weight, torch.Tensor):
         raise Unsupported("a weight that is a parameter", "one that is computed")
-    return layers.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
+    return linears.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
 
 
 MOST_OF_CONVOLUTION = 1 << 22  # numbers of the layer that it is

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -196,14 +197,12 @@ def stable_sort(x: torch.Tensor, dim: int = -1, descending: bool = False, *, sta
 
 def largest_in_order(x: torch.Tensor, k: int, dim: int) -> torch.Tensor:
     """The k largest along a dimension, in the order in which they lie: the least is left out, the last of equal ones,
-    until there are k."""
+    until there are k. The minima begin at one column each and share none, so that each is a part of what reads it."""
     columns = list(x.unbind(dim))
     while len(columns) > k:
-        least = [columns[-1]]  # of each and what is behind it, from the last
-        for column in columns[-2::-1]:
-            least.append(torch.minimum(column, least[-1]))
-        behind = least[-2::-1]
-        columns = [torch.where(rest > least[-1], after, column)
+        least = reduce(torch.minimum, columns[1:], columns[0])
+        behind = [reduce(torch.minimum, columns[i + 2:], column) for i, column in enumerate(columns[1:])]
+        columns = [torch.where(rest > least, after, column)
                    for column, after, rest in zip(columns, columns[1:], behind)]
     return torch.stack(columns, dim)
 
