@@ -11,7 +11,8 @@ import numpy as np
 
 import warprank as wr
 
-from . import activations, auto_int, cin, composed_layers, cross, din, events, fields, linears, norms
+from . import (activations, auto_int, cin, composed_layers, cross, din, events, fields, linears, norms,
+               zero_rows)
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
 from .ids import row_numbers
@@ -141,6 +142,9 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
             return crossed
         mixed = fields.mixture_of_sum(p, given[0], given[1], width)
         return mixed if mixed is not None else norms.recognised(p, function, given[0], given[1], width)
+    zeros = zero_rows.compared(p, function, given[0], given[-1])
+    if zeros is not None:
+        return zeros
     if function == "div":
         mean = events.mean_of_events(p, given[0], given[1], width)
         if mean is not None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that a program computes: those that are columns of numbers, and those with an offset, which share a table."""
+"""Ids that are looked up, and those that a program computes: columns of numbers, and those with an offset, which share
+a table."""
 
 from __future__ import annotations
 
@@ -12,6 +13,13 @@ from .table_rows import RowNumbers
 
 if TYPE_CHECKING:
     from .program import Program
+
+
+def row_of(p: Program, cell: int, weight: Any) -> np.ndarray:
+    """The cells of the row of a table that an id names."""
+    def make() -> Any:
+        return p.builder.embed(*p.ids_column(cell, weight))
+    return p.sources.add(p.sources.of(cell)[0].axis, weight.shape[1], "embed", make, data=(cell, weight))
 
 
 def of_numbers(p: Program, x: Value) -> Value:

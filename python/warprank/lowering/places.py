@@ -12,6 +12,7 @@ from .arithmetic import is_constant
 from .behind import in_parts, parts_of
 from .cells import PAIR, Unsupported, Value
 from .expressions import constant
+from .ids import row_of
 from .inputs import position_name
 from .layers import turned_scores
 
@@ -26,16 +27,8 @@ def ids_of(x: Any) -> Value:
 
 
 def embedding(p: Program, weight: Any, ids: Any) -> Value:
-    dim = weight.shape[1]
-
-    def make(cell: int) -> Any:
-        return p.builder.embed(*p.ids_column(cell, weight))
-    rows = []
-    for cell in ids_of(ids).cells.ravel().tolist():
-        axis = p.sources.of(cell)[0].axis
-        rows.append(p.sources.add(axis, dim, "embed", lambda c=cell: make(c),  # type: ignore[misc]
-                                  data=(cell, weight)))
-    return Value(np.stack(rows).reshape(*ids.cells.shape, dim), False, ids.batch - 1, ids.inner)
+    rows = [row_of(p, cell, weight) for cell in ids_of(ids).cells.ravel().tolist()]
+    return Value(np.stack(rows).reshape(*ids.cells.shape, weight.shape[1]), False, ids.batch - 1, ids.inner)
 
 
 def by_event(p: Program, handler: Callable[..., Any], args: Any, kwargs: Any, *, constants: bool = False,

@@ -53,7 +53,9 @@ class Program(LoweredProgram):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
         return self.finish(output_names, results)
 
-    def array(self, tensor: torch.Tensor) -> np.ndarray:
+    def array(self, tensor: Any) -> np.ndarray:
+        if isinstance(tensor, np.ndarray):
+            return np.ascontiguousarray(tensor, np.float32)
         return tensor.detach().to(torch.float32).contiguous().numpy()
 
     def path_of(self, tensor: torch.Tensor, suffix: str) -> str | None:

@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 import torch
-from test_export import Function
+from test_export import Function, check, ids
 from test_fields import DIM, FIELDS, exported, ops, steps
+from test_made import histories
 from torch import nn
 from torch.nn import functional as F
 
@@ -92,3 +93,45 @@ def test_layers_have_no_weights_of_zeros():
 
 def test_layers_of_nothing_but_zeros():
     exported(Function(lambda m, x: m.layer(torch.zeros_like(x)) + x[:, :, :3], layer=nn.Linear(DIM, 3)))
+
+
+class MeanOfRows(nn.Module):
+    """Without rows of zeros, as FuxiCTR leaves out padding."""
+
+    def __init__(self, compare=lambda x: x != 0, count=lambda n: n):
+        super().__init__()
+        self.film = nn.Embedding(20, 4, padding_idx=0)
+        self.film.weight.data[7] = 0
+        self.compare, self.count = compare, count
+
+    def forward(self, seen):
+        x = self.film(seen)
+        return x.sum(1) / (self.count(self.compare(x.sum(-1)).float().sum(-1, keepdim=True)) + 1e-12)
+
+
+@pytest.mark.parametrize("module", [MeanOfRows(), MeanOfRows(lambda x: x == 0, lambda n: 5 - n)])
+def test_rows_of_zeros_are_known_before_they_are_looked_up(module):
+    seen = histories()
+    seen[1], seen[2] = 7, torch.tensor([7, 3, 0, 7, 0])
+    made = check(module, seen, axes={"seen": "user/seen[]"})
+    assert steps(made) == 2
+    known, = (table for name, table in made.tables.items() if name != "film")
+    assert set(np.flatnonzero(known[:, 0] == known[0, 0])) == {0, 7}
+
+
+def test_rows_of_zeros_that_others_than_sums_of_rows_have():
+    for compare in (lambda x: x > 0, lambda x: x != 1, lambda x: x * 2 != 0):
+        made = check(MeanOfRows(compare), histories(), axes={"seen": "user/seen[]"})
+        assert list(made.tables) == ["film"]
+
+
+def test_rows_of_zeros_of_a_hashed_table_are_found_in_the_rows():
+    keys = np.arange(100, 120)
+    made = check(MeanOfRows(), histories(), axes={"seen": "user/seen[]"}, hashed={"film": keys})
+    assert set(made.tables) == {"film.keys", "film.rows"}
+
+
+def test_rows_of_zeros_of_single_ids():
+    made = check(Function(lambda m, x: (m.film(x).sum(-1, keepdim=True) != 0).float() + m.film(x)[:, :1],
+                          film=nn.Embedding(9, 3, padding_idx=0)), ids(9))
+    assert steps(made) == 2
