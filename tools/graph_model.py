@@ -492,8 +492,13 @@ class Model:
         parts = [self.input(node, i) for i in range(len(node["inputs"]))]
         x = ops.reshape(ops.concat(parts) if len(parts) > 1 else parts[0], (rows, -1, dim))
         count = sum(self.node_of(node, i)["width"] for i in range(len(parts))) // dim
-        i, j = (np.triu_indices(count, 0 if settings["self"] else 1) if settings["order"] == "upper" else
-                np.tril_indices(count, 0 if settings["self"] else -1))
+        left = settings["num_left"]
+        if left:
+            i, j = (indices.ravel() for indices in np.mgrid[:left, left:count])
+        elif settings["order"] == "upper":
+            i, j = np.triu_indices(count, 0 if settings["self"] else 1)
+        else:
+            i, j = np.tril_indices(count, 0 if settings["self"] else -1)
         if settings["order"] == "lower_padded":
             raise NotImplementedError(f"{node['name']}: dots with a zero behind them")
         products = ops.reshape(ops.matmul(x, ops.transpose(x, (0, 2, 1))), (rows, count * count))

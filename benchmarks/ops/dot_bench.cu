@@ -21,7 +21,7 @@ namespace {
 void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t item_fields, int64_t dim,
          const PolicySweep* sweep = nullptr) {
   const UserAndItems x(run, requests, items, user_fields * dim, item_fields * dim);
-  const int64_t fields = user_fields + item_fields, columns = num_dot_pairs(fields, DotOrder::lower, false);
+  const int64_t fields = user_fields + item_fields, columns = num_dot_pairs(fields, {});
   const auto result = [&] {
     return Matrix<float16>(run.allocate<float16>(x.num_items() * columns), x.num_items(), columns);
   };
@@ -31,7 +31,7 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
   const std::vector<int64_t> some = some_rows(x.num_items());
   const std::vector<float> rows = x.rows(some);
   const SegmentedInput input{{rows.data(), static_cast<int64_t>(some.size()), fields * dim}};
-  const reference::Bounded expected = reference::dot({&input, 1}, dim, DotOrder::lower, false, input.values.rows);
+  const reference::Bounded expected = reference::dot({&input, 1}, dim, {}, input.values.rows);
   const auto check = [&](Matrix<float16> to) {
     return [&, to] {
       expect_within<float16>("dot", expected, select_rows(run.read(to.data, x.num_items() * columns), columns, some),
@@ -40,15 +40,15 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<float16> y = result();
-    const auto split = std::make_shared<const Dot<float16>>(Span<const AxisInput<float16>>(inputs), dim,
-                                                            DotOrder::lower, false, y, nullptr, policies);
+    const auto split = std::make_shared<const Dot<float16>>(Span<const AxisInput<float16>>(inputs), dim, DotPairs{}, y,
+                                                            nullptr, policies);
     return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
   const Matrix<float16> of_expanded = result();
   const AxisInput<float16> whole{x.expanded()};
-  const Dot<float16> expanded({&whole, 1}, dim, DotOrder::lower, false, of_expanded);
+  const Dot<float16> expanded({&whole, 1}, dim, {}, of_expanded);
   std::vector<Baseline> baselines;
   if (user_fields > 0)
     baselines.push_back({"expanded",

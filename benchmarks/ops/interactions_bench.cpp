@@ -102,10 +102,10 @@ BENCHMARK(fm)
 void dot(benchmark::State& state) {
   const int64_t rows = state.range(0), dim = state.range(3), fields = state.range(1) + state.range(2);
   UserAndItems x(rows, state.range(1) * dim, state.range(2) * dim);
-  OwnedMatrix y(rows, num_dot_pairs(fields, DotOrder::lower, false));
-  std::vector<float> workspace(static_cast<size_t>(host_ops::dot_workspace(fields, dim, DotOrder::lower, false)));
+  OwnedMatrix y(rows, num_dot_pairs(fields, {}));
+  std::vector<float> workspace(static_cast<size_t>(host_ops::dot_workspace(fields, dim, {})));
   measure(state, x.user.bytes() + x.item.bytes() + y.bytes(), 2.0 * static_cast<double>(y.rows * y.cols * dim),
-          [&] { host_ops::dot(x.inputs, dim, DotOrder::lower, false, y.view(), workspace); });
+          [&] { host_ops::dot(x.inputs, dim, {}, y.view(), workspace); });
 }
 BENCHMARK(dot)
     ->UseManualTime()

@@ -40,8 +40,7 @@ void* lib_dot(const void* user, const void* item, const int64_t* offsets, int64_
               const int64_t* num_rows) {
   const auto inputs = inputs_of(user, item, offsets, requests, items, user_fields * dim, item_fields * dim);
   constexpr DotOrder orders[] = {DotOrder::lower, DotOrder::lower_padded, DotOrder::upper};
-  return prototypes::resident(
-      Dot<float16>(all_of(inputs), dim, orders[order], false, halves(y, items, cols), num_rows));
+  return prototypes::resident(Dot<float16>(all_of(inputs), dim, {orders[order]}, halves(y, items, cols), num_rows));
 }
 void lib_dot_run(void* op, cudaStream_t stream) { prototypes::launch<Dot<float16>>(op, stream); }
 

@@ -66,6 +66,7 @@ int run() {
                                                                      {"auto_int", language::auto_int},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
+                                                                     {"dot_between", language::dot_between},
                                                                      {"cross", language::cross},
                                                                      {"wide", language::wide},
                                                                      {"batch_norm", language::batch_norm},

@@ -520,6 +520,23 @@ inline Outputs dot(Builder& b) {
   return {{"features", b.concat({dense, b.dot({dense, b.expand(gender, item), film}, 16)})}};
 }
 
+/// ### dot_between
+///
+/// The dot products of each field with each of some others, as one matrix product a row: Wukong's X Y^T (Zhang et al.
+/// 2024), where the fields Y are mixtures of the fields X, made by `field_linear`. Column i * others + j has field i
+/// with the other field j.
+///
+/// | PyTorch | here |
+/// |---|---|
+/// | `torch.bmm(x, y.transpose(1, 2)).flatten(1)`, x [rows, fields, dim] | `b.dot_between({x}, {y}, dim)` |
+inline Outputs dot_between(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto gender = b.expand(b.embed(b.ids("gender", user), b.table("gender", {.dim = 16})), item);
+  auto film = b.embed(b.ids("film_id", item), b.table("film", {.dim = 16}));
+  auto mixtures = b.field_linear("mixtures", {b.concat({gender, film})}, 16, 3, {.bias = false});
+  return {{"products", b.dot_between({gender, film}, {mixtures}, 16)}};
+}
+
 /// ### cross
 ///
 /// | here | torchrec | TensorFlow Recommenders' `dcn.Cross` |

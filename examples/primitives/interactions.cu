@@ -20,7 +20,7 @@ int main() {
 
   cudaStream_t stream = nullptr;
   check(cudaStreamCreate(&stream));
-  const wr::Dot<float> dot(fields, dim, wr::DotOrder::lower, false, wr::Matrix<float>(pairs, items, 3));
+  const wr::Dot<float> dot(fields, dim, {}, wr::Matrix<float>(pairs, items, 3));
   const wr::Fm<wr::float16, float> fm(fields, dim, wr::Matrix<float>(sums, items, 1), nullptr, {true});
   dot.launch({}, stream);
   fm.launch({}, stream);

@@ -309,6 +309,7 @@ inline Outputs interactions(Builder& b) {
     for (const bool self : {false, true})
       outputs.emplace_back(std::string("dot_") + name_of_enum(order) + (self ? "_self" : ""),
                            b.dot({of_user, of_item}, 4, {.order = order, .self = self}));
+  outputs.emplace_back("dot_between", b.dot_between({b.slice(of_item, 0, 4), of_user}, {of_user, of_item}, 4));
   return outputs;
 }
 

@@ -152,6 +152,13 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.self_attention("a", u); });
   expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.fm({i, i}, 3); });
   expect("two fields or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot({i}, 4); });
+  expect("dot_between: expected fields on both sides, got 0 and 1 tensors",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.dot_between({}, {i}, 4); });
+  expect("dot_between: expected fields on both sides, got 1 and 0 tensors",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.dot_between({i}, {}, 4); });
+  expect("inputs made of fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot_between({i}, {i}, 3); });
+  expect("a field dim of 1 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot_between({i}, {i}, 0); });
+  expect("tensors on one axis", [](B b, Axis, Axis, Tensor u, Tensor i) { b.dot_between({u}, {i}, 4); });
   expect("one logit per expert", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix(i, b.gate("g", i, 3)); });
   expect("inputs of one width", [](B b, Axis, Axis, Tensor, Tensor i) { i + b.slice(i, 0, 3); });
   expect("sum, mean, sqrtn or max", [](B b, Axis, Axis, Tensor, Tensor i) { b.reduce(i, Pooling::none); });

@@ -171,6 +171,18 @@ TEST(GraphJson, RefusesSettingsThatMakeNaNOfNumbers) {
   expect("\"alpha\": 0.5", "\"alpha\": \"-inf\"", "elementwise 'leaky_relu': expected a finite alpha, got -inf");
 }
 
+TEST(GraphJson, RefusesDotsWithoutFieldsOnBothSides) {
+  const std::string text = to_json(build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 4);
+    return {{"y", b.dot_between({x}, {x}, 2)}};
+  }));
+  for (const char* number : {"-1", "4", "5"}) {
+    EXPECT_THAT(
+        message_for(text, "\"num_left\": 2", std::string("\"num_left\": ") + number),
+        HasSubstr("dot 'dot': expected fields on both sides, got " + std::string(number) + " of 4 on the left"));
+  }
+}
+
 TEST(GraphJson, RefusesEveryTruncationAndWhatFollowsTheEnd) {
   const std::string text = to_json(small_graph());
   EXPECT_EQ(message_of([&] { graph_from_json(text + "\n"); }), "");

@@ -24,19 +24,26 @@ using namespace kernel_testing;  // NOLINT
 using warprank::AxisInput;
 using warprank::Dot;
 using warprank::DotOrder;
+using warprank::DotPairs;
 using warprank::float16;
 using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::num_dot_pairs;
 using warprank::SegmentedInput;
 
-struct Variant {
-  DotOrder order;
-  bool self;
-};
-const std::vector<Variant> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
-                                       {DotOrder::upper, false},        {DotOrder::upper, true},
-                                       {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+const std::vector<DotPairs> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
+                                        {DotOrder::upper, false},        {DotOrder::upper, true},
+                                        {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+
+/// Products between two sets of fields, of which the first are `num_left`.
+DotPairs between(int64_t num_left) { return {DotOrder::lower, false, num_left}; }
+
+/// All orders, and products between two sets of fields: one of them small, or of about the same size.
+std::vector<DotPairs> variants_of(int64_t num_fields) {
+  std::vector<DotPairs> all = variants;
+  for (const int64_t num_left : {int64_t{1}, num_fields / 2, num_fields - 1}) all.push_back(between(num_left));
+  return all;
+}
 
 int64_t num_fields_of(const std::vector<AxisValues>& inputs, int64_t dim) {
   int64_t cols = 0;
@@ -45,12 +52,12 @@ int64_t num_fields_of(const std::vector<AxisValues>& inputs, int64_t dim) {
 }
 
 template <class Out>
-std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
+std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, DotPairs variant,
                      Placement placement = {}, const LaunchPolicies& policies = usual_policies()) {
   const DeviceAxisInputs<float16> on_device(inputs, placement);
-  const int64_t cols = num_dot_pairs(num_fields_of(inputs, dim), variant.order, variant.self);
+  const int64_t cols = num_dot_pairs(num_fields_of(inputs, dim), variant);
   DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
-  Dot<Out>(on_device.views(), dim, variant.order, variant.self, y.view(), nullptr, policies).launch({});
+  Dot<Out>(on_device.views(), dim, variant, y.view(), nullptr, policies).launch({});
   return y.read();
 }
 
@@ -58,15 +65,15 @@ std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t
 constexpr double c = on_gpu ? 2 : 1;
 
 template <class Out>
-void expect_reference(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
+void expect_reference(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, DotPairs variant,
                       Placement placement = {}, int seeds = 1) {
   SCOPED_TRACE("dim " + std::to_string(dim) + ", rows " + std::to_string(rows) + ", fields " +
                std::to_string(num_fields_of(inputs, dim)) + ", order " + name_of_enum(variant.order) + ", self " +
-               std::to_string(variant.self));
+               std::to_string(variant.self) + ", left " + std::to_string(variant.num_left));
   for_each_target([&](const Config& config) {
     const std::vector<Out> y =
         in_every_order([&] { return run<Out>(inputs, dim, rows, variant, placement); }, seeds, config);
-    expect_within(warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows), y, c);
+    expect_within(warprank::reference::dot(views_of(inputs), dim, variant, rows), y, c);
   });
 }
 
@@ -75,6 +82,15 @@ TEST(DotKernel, MatchesEachPairForEveryNumberOfFields) {
     expect_reference<float>({random_values<float16>(2, fields * 8, 1)}, 8, 2,
                             variants[static_cast<size_t>(fields % 6)]);
   }
+}
+
+TEST(DotKernel, MatchesEachPairBetweenTwoSetsOfFields) {
+  for (const int64_t fields : {2, 3, 8, 15, 16, 17, 25, 35})
+    for (const int64_t num_left : {1, 7, 8, 9, 16, 17, 24, 34}) {
+      if (num_left >= fields) continue;
+      expect_reference<float>({random_values<float16>(2, fields * 8, 1)}, 8, 2, between(num_left));
+      expect_reference<float16>({random_values<float16>(2, fields * 6, 1)}, 6, 2, between(num_left));
+    }
 }
 
 /// The fields that kernels are compiled for, up to the last of a group and beyond the last group.
@@ -86,6 +102,8 @@ TEST(DotKernel, MatchesEachPairForEveryDimAndNumberOfGroups) {
                                               random_values<float16>(3, (fields - of_user) * dim, 2)};
       expect_reference<float16>(inputs, dim, 3, variants[static_cast<size_t>(fields % 6)]);
       expect_reference<float>(inputs, dim, 3, variants[static_cast<size_t>((fields + 3) % 6)]);
+      expect_reference<float16>(inputs, dim, 3, between(of_user));
+      expect_reference<float>(inputs, dim, 3, between(fields / 3 + 1));
     }
 }
 
@@ -110,11 +128,12 @@ TEST(DotKernel, TakesFieldsFromSeveralAncestorsInEveryOrderOfThreads) {
                      item = random_values<float16>(rows, 2 * dim, 2),
                      other_item = random_values<float16>(rows, 11 * dim, 3),
                      session = random_values<float16>(7, 3 * dim, 4, 1, sessions);
-    for (const Variant& variant : variants) {
+    for (const DotPairs& variant : variants_of(25)) {
       expect_reference<float>({user, item, session, other_item}, dim, rows, variant);
       expect_reference<float16>({item, session, other_item, user}, dim, rows, variant);
-      expect_reference<float>({session, user}, dim, rows, variant);
+      if (variant.num_left < 12) expect_reference<float>({session, user}, dim, rows, variant);
     }
+    expect_reference<float>({session, user}, dim, rows, between(5));
     expect_reference<float16>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
   }
 }
@@ -124,7 +143,7 @@ TEST(DotKernel, SharesTheFieldsOfAncestorsAmongTheRowsOfAWarp) {
   const int64_t rows = 150;
   const std::vector<int64_t> users = {0, 0, 5, 6, 7, 7, 90, 149, rows}, sessions = {0, 4, 4, 97, rows};
   for (const int64_t dim : {16, 64})
-    for (const Variant& variant : variants) {
+    for (const DotPairs& variant : variants_of(29)) {
       const AxisValues user = random_values<float16>(8, 17 * dim, 1, 1, users),
                        session = random_values<float16>(4, 9 * dim, 2, 1, sessions),
                        same_session = random_values<float16>(4, 4 * dim, 3, 1, sessions),
@@ -158,7 +177,7 @@ TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
 
 TEST(DotKernel, TakesRowsThatAreStridedAndMisaligned) {
   for (const Placement placement : {Placement{8, 8}, Placement{8, 1}, Placement{3, 0}})
-    for (const Variant& variant : {variants[0], variants[3], variants[4]}) {
+    for (const DotPairs& variant : {variants[0], variants[3], variants[4], between(1)}) {
       const std::vector<AxisValues> inputs = {random_values<float16>(9, 32, 1), random_values<float16>(9, 16, 2)};
       expect_reference<float16>(inputs, 8, 9, variant, placement, 3);
       expect_reference<float>(inputs, 8, 9, variant, placement, 3);
@@ -184,30 +203,37 @@ TEST(DotKernel, GivesTheColumnsThatEachLibraryGives) {
   EXPECT_EQ(columns(DotOrder::upper, false), (std::vector<float>{6, 10, 14, 15, 21, 35}));
   EXPECT_EQ(columns(DotOrder::upper, true), (std::vector<float>{4, 6, 10, 14, 9, 15, 21, 25, 35, 49}));
   EXPECT_EQ(columns(DotOrder::lower_padded, false), (std::vector<float>{6, 10, 15, 14, 21, 35, 0}));
+  // Between two sets the order and `self` do not matter.
+  for (const DotOrder order : {DotOrder::lower, DotOrder::upper, DotOrder::lower_padded})
+    for (const bool self : {false, true}) {
+      EXPECT_EQ(run<float>({x}, 1, 1, {order, self, 1}), (std::vector<float>{6, 10, 14}));
+      EXPECT_EQ(run<float>({x}, 1, 1, {order, self, 2}), (std::vector<float>{10, 14, 15, 21}));
+    }
 }
 
-void expect_same_bits_alone(int64_t dim) {
-  SCOPED_TRACE("dim " + std::to_string(dim));
+void expect_same_bits_alone(int64_t dim, const DotPairs& pairs) {
+  SCOPED_TRACE("dim " + std::to_string(dim) + ", left " + std::to_string(pairs.num_left));
   const int64_t rows = 70;
   const std::vector<int64_t> users = {0, 2, 2, rows};
   const AxisValues user = random_values<float16>(3, 3 * dim, 1, 1, users),
                    item = random_values<float16>(rows, 20 * dim, 2);
   reset();
-  const std::vector<float> together = run<float>({user, item}, dim, rows, variants[1]);
+  const std::vector<float> together = run<float>({user, item}, dim, rows, pairs);
   const auto cols = static_cast<int64_t>(together.size()) / rows;
   for (const int64_t n : {0, 1, 2, 3, 40, 69}) {
     const auto begin = together.begin() + n * cols;
     const std::vector<float> row(begin, begin + cols);
     reset();
-    EXPECT_EQ(run<float>({user.row(n < 2 ? 0 : 2), item.row(n)}, dim, 1, variants[1]), row) << "row " << n;
+    EXPECT_EQ(run<float>({user.row(n < 2 ? 0 : 2), item.row(n)}, dim, 1, pairs), row) << "row " << n;
     // On the row's own axis, too: the pairs are the same.
     AxisValues own_user = user.row(n < 2 ? 0 : 2);
     own_user.offsets.clear();
-    EXPECT_EQ(run<float>({own_user, item.row(n)}, dim, 1, variants[1]), row) << "row " << n;
+    EXPECT_EQ(run<float>({own_user, item.row(n)}, dim, 1, pairs), row) << "row " << n;
   }
 }
 TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
-  for (const int64_t dim : {16, 24}) expect_same_bits_alone(dim);
+  for (const int64_t dim : {16, 24})
+    for (const DotPairs& pairs : {variants[1], between(2), between(12)}) expect_same_bits_alone(dim, pairs);
 }
 
 TEST(DotKernel, PassesOnNaNToThePairsOfItsFieldOnly) {
@@ -219,6 +245,8 @@ TEST(DotKernel, PassesOnNaNToThePairsOfItsFieldOnly) {
     EXPECT_TRUE(std::isnan(y[0]));
     EXPECT_FALSE(std::isnan(y[1]));
     EXPECT_TRUE(std::isnan(y[2]));
+    EXPECT_TRUE(std::isnan(run<float>({x}, dim, 2, between(1))[0]));
+    EXPECT_FALSE(std::isnan(run<float>({x}, dim, 2, between(1))[1]));
     for (size_t i = 3; i < 6; ++i) EXPECT_FALSE(std::isnan(y[i]));
   }
 }
@@ -248,7 +276,7 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
         const std::vector<AxisInput<float16>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
                                                         {of_item.view()}};
         DeviceMatrix<float> y(capacity, cols);
-        const Dot<float> dot(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data());
+        const Dot<float> dot(inputs, dim, {}, y.view(), num_rows.data());
         const Stream stream = create_stream();
         begin_capture(stream);
         dot.launch({}, stream);
@@ -266,7 +294,7 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
           const SegmentedInput views[] = {{{user.values.data(), segments, 2 * dim}, {ends.data(), segments}},
                                           {{item.values.data(), rows, 2 * dim}}};
           const auto written = result.begin() + rows * cols;
-          expect_within(warprank::reference::dot({views, 2}, dim, DotOrder::lower, false, rows),
+          expect_within(warprank::reference::dot({views, 2}, dim, {}, rows),
                         std::vector<float>(result.begin(), written), c);
           for (auto value = written; value != result.end(); ++value) EXPECT_TRUE(std::isnan(*value)) << "beyond";
         }
@@ -285,12 +313,12 @@ TEST(DotKernelGraph, EndsWhenSegmentsDoNotHaveAllRows) {
         DeviceArray<int64_t> offsets(std::vector<int64_t>{0, 1, 2}), num_rows(std::vector<int64_t>{100});
         const std::vector<AxisInput<float16>> inputs = {{of_user.view(), offsets.data(), nullptr}, {of_item.view()}};
         DeviceMatrix<float> y(capacity, cols);
-        Dot<float>(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data()).launch({});
+        Dot<float>(inputs, dim, {}, y.view(), num_rows.data()).launch({});
         const std::vector<float> result = y.read();
         const int64_t ends[] = {0, 1, capacity};  // the last segment serves the rows that none has
         const SegmentedInput views[] = {{{user.values.data(), 2, 2 * dim}, {ends, 2}},
                                         {{item.values.data(), capacity, 2 * dim}}};
-        expect_within(warprank::reference::dot({views, 2}, dim, DotOrder::lower, false, capacity), result, c);
+        expect_within(warprank::reference::dot({views, 2}, dim, {}, capacity), result, c);
       },
       10);
 }
@@ -304,8 +332,8 @@ TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   for (int64_t n = 0; n < 3; ++n) x.write(converted<float16>(rows.row(n).values), n * stride);
   DeviceMatrix<float> y(3, 1);
   const std::vector<AxisInput<float16>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
-  Dot<float>(inputs, dim, DotOrder::lower, false, y.view()).launch({});
-  expect_within(warprank::reference::dot(views_of({rows}), dim, DotOrder::lower, false, 3), y.read(), c);
+  Dot<float>(inputs, dim, {}, y.view()).launch({});
+  expect_within(warprank::reference::dot(views_of({rows}), dim, {}, 3), y.read(), c);
 }
 
 /// What is not counted in 32 bits is the general kernel's.
@@ -335,9 +363,9 @@ TEST(DotKernelGolden, GivesWhatPyTorchGives) {
   const std::vector<AxisValues> inputs = {{user.values, static_cast<int64_t>(user.rows.size()), 8, offsets},
                                           {item.values, rows, 12, {}}};
   ASSERT_GT(rows, 0);
-  for (const Variant& variant : variants) {
+  for (const DotPairs& variant : variants) {
     reset();
-    auto exact = warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows);
+    auto exact = warprank::reference::dot(views_of(inputs), dim, variant, rows);
     const std::string name = std::string("output/dot_") + name_of_enum(variant.order) + (variant.self ? "_self" : "");
     exact.value = golden_tensor<double>("interactions", name).values;
     const double rounding_of_factors = 2.01 * 0x1p-11 / (0x1p-24 * static_cast<double>(dim));
@@ -381,19 +409,40 @@ TEST(DotKernelHost, AgreesWithTheHostPath) {
   const int64_t dim = 8, rows = 50;
   const std::vector<AxisValues> inputs = {random_values<float16>(2, 24, 1, 1, {0, 20, rows}),
                                           random_values<float16>(rows, 32, 2)};
-  for (const Variant& variant : variants) {
-    const int64_t cols = num_dot_pairs(7, variant.order, variant.self);
+  for (const DotPairs& variant : variants_of(7)) {
+    const int64_t cols = num_dot_pairs(7, variant);
     std::vector<float> host(static_cast<size_t>(rows * cols)),
-        workspace(static_cast<size_t>(warprank::host_ops::dot_workspace(7, dim, variant.order, variant.self)));
-    warprank::host_ops::dot(views_of(inputs), dim, variant.order, variant.self, {host.data(), rows, cols}, workspace);
-    warprank::reference::Bounded between =
-        warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows);
-    between.value.assign(host.begin(), host.end());
+        workspace(static_cast<size_t>(warprank::host_ops::dot_workspace(7, dim, variant)));
+    warprank::host_ops::dot(views_of(inputs), dim, variant, {host.data(), rows, cols}, workspace);
+    warprank::reference::Bounded expected = warprank::reference::dot(views_of(inputs), dim, variant, rows);
+    expected.value.assign(host.begin(), host.end());
     reset();
-    expect_within(between, run<float>(inputs, dim, rows, variant), c + 1);
+    expect_within(expected, run<float>(inputs, dim, rows, variant), c + 1);
   }
 }
 #endif
+
+/// 32 fields with 16 mixtures of them, as in a layer of Wukong.
+TEST(DotKernelCounts, MultipliesNoTilesWithoutAFieldOfTheSecondSetBetweenTwo) {
+  if constexpr (build == Build::plain) {
+    for_each_target([](Config config) {
+      config.count_sectors = true;
+      config.multiprocessors = 100;
+      reset(config);
+      const int64_t dim = 64, rows = 40;
+      const AxisValues x = random_values<float16>(rows, 48 * dim, 1);
+      clear_counters();
+      run<float16>({x}, dim, rows, between(32));
+      EXPECT_EQ(counters().launches, 1);
+      EXPECT_EQ(counters().barriers, 0);
+      EXPECT_EQ(counters().mma, rows * 6 * dim / 16 * (config.target < 80 ? 2 : 1));
+      EXPECT_EQ(counters().global_load_sectors, rows * 48 * dim / 16);
+      EXPECT_EQ(counters().global_store_sectors, rows * 32 * 16 / 16);
+    });
+  } else {
+    GTEST_SKIP() << "counted in the plain build";
+  }
+}
 
 /// What the constructor says to arguments that differ from good ones in one way.
 class DotKernelArguments : public testing::Test {
@@ -402,6 +451,7 @@ class DotKernelArguments : public testing::Test {
     std::vector<AxisInput<float16>> inputs;
     int64_t dim = 4;
     Matrix<float> y;
+    DotPairs pairs = {};
   };
 
   static void expect_refused(const std::function<void(Arguments&)>& change, const std::string& message) {
@@ -409,7 +459,7 @@ class DotKernelArguments : public testing::Test {
     float16 halves[64] = {};
     float floats[64] = {};
     Arguments arguments{{{{halves, 2, 8}}}, 4, {floats, 2, 1}};
-    const auto make = [&] { Dot<float>(arguments.inputs, arguments.dim, DotOrder::lower, false, arguments.y); };
+    const auto make = [&] { Dot<float>(arguments.inputs, arguments.dim, arguments.pairs, arguments.y); };
     make();
     change(arguments);
     try {
@@ -431,6 +481,8 @@ TEST_F(DotKernelArguments, AreRefusedWhereTheyDoNotFit) {
                  "dot: input 0: expected an address, got null");
   expect_refused([](Arguments& a) { a.inputs[0].num_segments = reinterpret_cast<const int64_t*>(&a); },
                  "dot: input 0: expected offsets of its segments, got none");
+  expect_refused([](Arguments& a) { a.pairs.num_left = 3; }, "dot: num_left: expected 0 to 2, got 3");
+  expect_refused([](Arguments& a) { a.pairs.num_left = -1; }, "dot: num_left: expected 0 to 2, got -1");
   expect_refused([](Arguments& a) { a.y.cols = a.y.stride = 2; }, "dot: y: expected 1 columns, got 2");
   expect_refused([](Arguments& a) { a.inputs[0].values.cols = a.inputs[0].values.stride = a.dim * 1025; },
                  "dot: fields: expected at most 1024, got 1025");

@@ -98,9 +98,7 @@ TEST(LongestWarps, OfKernelsOfRows) {
       add("dot", "13 + 14 fields of " + std::to_string(dim) + users, most == 1 ? 1 : 2, [=](Memory& memory) {
         const std::vector<AxisInput<float16>> inputs = {memory.of_users<float16>(13 * dim, 1, most),
                                                         memory.of_items<float16>(14 * dim)};
-        Dot<float16>(inputs, dim, DotOrder::lower, false, memory.matrix<float16>(capacity, 351),
-                     memory.number(num_items))
-            .launch({});
+        Dot<float16>(inputs, dim, {}, memory.matrix<float16>(capacity, 351), memory.number(num_items)).launch({});
       });
   }
   add("mix", "2 of 4 experts of 64", 1, [](Memory& memory) {

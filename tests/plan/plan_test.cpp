@@ -200,6 +200,7 @@ TEST(LateBroadcast, ReachesThroughEveryOperationThatAllows) {
   EXPECT_THAT(kinds([](Parts& p) { return p.b.fm({p.on_item(p.b.slice(p.u, 0, 4)), p.i}, 4); }), no_expand);
   EXPECT_THAT(kinds([](Parts& p) { return p.b.fm({p.b.concat({p.on_item(p.u), p.i})}, 4); }), no_expand);
   EXPECT_THAT(kinds([](Parts& p) { return p.b.dot({p.on_item(p.u), p.i}, 4); }), no_expand);
+  EXPECT_THAT(kinds([](Parts& p) { return p.b.dot_between({p.on_item(p.u)}, {p.i}, 4); }), no_expand);
   EXPECT_THAT(kinds([](Parts& p) {
                 return p.b.mix(p.b.concat({p.i, p.i}), p.on_item(p.b.slice(p.u, 0, 2)));
               }),

@@ -514,7 +514,7 @@ class Interpreter {
     const Row e = row_of(ConcatOp{}, r);
     const auto dim = static_cast<size_t>(op.dim);
     Row y;
-    for (const auto& [f, g] : dot_pairs(e.size() / dim, op.order, op.self)) {
+    for (const auto& [f, g] : dot_pairs(e.size() / dim, op.pairs())) {
       Sum sum(rounding_, precision_);
       for (size_t d = 0; d < dim; ++d) sum.add(e[f * dim + d], e[g * dim + d]);
       y.push_back(sum.total());

@@ -225,8 +225,7 @@ class RandomModel {
       case 2:
         return b.fm({wide_concat(axis), on(axis)}, dim) * on(axis);
       case 3:
-        return b.linear(name("dot"), b.dot({on(axis), on(axis), on(axis), on(axis)}, dim, {any_order(), pick(2) == 0}),
-                        dim);
+        return b.linear(name("dot"), dots(axis), dim);
       case 4:
         return b.slice(wide_concat(axis), 2, 2 + dim);
       case 5:
@@ -234,6 +233,11 @@ class RandomModel {
       default:
         return b.custom("fold", {on(axis), any(of_user_)}, axis, dim);
     }
+  }
+
+  Tensor dots(Axis axis) {
+    if (pick(3) == 0) return b_->dot_between({on(axis), on(axis)}, {b_->concat({on(axis), on(axis)}), on(axis)}, dim);
+    return b_->dot({on(axis), on(axis), on(axis), on(axis)}, dim, {any_order(), pick(2) == 0});
   }
 
   Tensor elementwise(Axis axis) {

@@ -639,6 +639,7 @@ def interactions():
         for order in ("lower", "upper", "lower_padded"):
             for self in (False, True):
                 outputs[f"dot_{order}{'_self' if self else ''}"] = layers.dot_interaction(fields, order, self)
+        outputs["dot_between"] = torch.bmm(fields[:, [2, 0, 1]], fields.transpose(1, 2)).flatten(1)
         return outputs
 
     case.save(model)

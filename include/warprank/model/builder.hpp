@@ -316,6 +316,10 @@ class Builder {
   /// [axis, number of pairs]: dot products of all pairs of fields of `dim` columns; formula at DotOp.
   Tensor dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options = {},
              SourceLine at = SourceLine::current());
+  /// [axis, fields * others]: dot products of each field of `dim` columns with each of the others, row-major; formula
+  /// at DotOp.
+  Tensor dot_between(const std::vector<Tensor>& fields, const std::vector<Tensor>& others, int64_t dim,
+                     SourceLine at = SourceLine::current());
   /// DCN-v2 (Wang et al. 2021): x <- x0 * (W x + b) + x, or with a rank x0 * (W (V x) + b) + x.
   /// Layers "<name>.<i>", with a rank "<name>.<i>.v" and "<name>.<i>.w".
   Tensor cross(const std::string& name, Tensor x0, CrossOptions options = {}, SourceLine at = SourceLine::current());

@@ -199,6 +199,23 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::dot_between(const std::vector<Tensor>& fields, const std::vector<Tensor>& others,
+                                                 int64_t dim, SourceLine at) {
+  if (fields.empty() || others.empty()) {
+    problem(at, "dot_between", "fields on both sides",
+            std::to_string(fields.size()) + " and " + std::to_string(others.size()) + " tensors");
+    return {this};
+  }
+  int64_t columns = 0;
+  for (const Tensor& tensor : fields) {
+    if (!check_tensor(at, "dot_between", tensor)) return {this};
+    columns += width_of(tensor);
+  }
+  std::vector<Tensor> all = fields;
+  all.insert(all.end(), others.begin(), others.end());
+  return append(DotOp{dim, DotOrder::lower, false, dim > 0 ? columns / dim : 0}, all, "", at);
+}
+
 /// The op behind the linear layer that makes its gates of all events.
 WARPRANK_HOST_INLINE Tensor Builder::recurrent(const std::string& name, RecurrentOp op, std::vector<Tensor> attention,
                                                Tensor x, SourceLine at) {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM) on CUDA, by tensor cores: y[n, p] = <e_f, e_g> for
-/// the p-th pair (f, g), fields numbered through all inputs in their order.
+/// Dot products of fields on CUDA, by tensor cores: y[n, p] = <e_f, e_g> for the p-th pair (f, g), fields numbered
+/// through all inputs in their order. The pairs are all pairs of fields (Naumov et al. 2019, DLRM), or each of the
+/// first `num_left` fields with each other one (Wukong, Zhang et al. 2024).
 ///
 /// | Array            | Shape                                                                             |
 /// |------------------|-----------------------------------------------------------------------------------|
 /// | inputs[i].values | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with offsets over N |
-/// | y                | [N, num_dot_pairs(F)], F = sum F_i                                                |
+/// | y                | [N, num_dot_pairs(F, pairs)], F = sum F_i                                         |
 ///
-/// | DotOrder     | Pairs in order                                          | with `self`     |
+/// | DotPairs     | Pairs in order                                          | with `self`     |
 /// |--------------|---------------------------------------------------------|-----------------|
 /// | lower        | (1,0), (2,0), (2,1), (3,0), ...                         | also (f,f) last of its row |
 /// | lower_padded | the same, then one zero                                 |                 |
 /// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
+/// | num_left L   | (0,L), (0,L+1), ..., (0,F-1), (1,L), ..., (L-1,F-1)     | no matter       |
 ///
 /// Pairs of two fields on ancestors are computed once for neighbouring rows of the same ancestors. Inputs are FP16, y
 /// is FP16 or FP32, sums are FP32: |y - exact| <= 2 dim u sum_d |e_f[d] e_g[d]|, u = 2^-24 (tensor cores truncate where
@@ -30,11 +32,11 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/model/dot_pairs.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/dot/launch.cuh"
-#include "warprank/ops/dot_pairs.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -47,13 +49,13 @@ class Dot : public Primitive {
   /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. A larger number counts
   /// as y.rows. Throws invalid_argument for arguments that do not fit together, and for fields that need more shared
   /// memory than a block has: about F (dim + 8) FP16 values in 64 KB.
-  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, const DotPairs& pairs, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
-      : Dot(inputs, dim, order, self, y, num_rows, detail::launch_policies_of(device::target())) {}
+      : Dot(inputs, dim, pairs, y, num_rows, detail::launch_policies_of(device::target())) {}
   /// With these policies, in place of the measured ones (launch_policies.hpp).
-  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
-      const int64_t* num_rows, const LaunchPolicies& policies)
-      : Primitive("dots"), plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {
+  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, const DotPairs& pairs, Matrix<Out> y, const int64_t* num_rows,
+      const LaunchPolicies& policies)
+      : Primitive("dots"), plan_(planned(inputs, dim, pairs, y, num_rows, policies)), target_(device::target()) {
     set_launches(y.rows > 0 && y.cols > 0);
   }
 
@@ -62,7 +64,7 @@ class Dot : public Primitive {
   }
 
  private:
-  static detail::dot::Plan<Out> planned(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
+  static detail::dot::Plan<Out> planned(Span<const AxisInput<float16>> inputs, int64_t dim, const DotPairs& pairs,
                                         Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies);
 
   detail::dot::Plan<Out> plan_;
@@ -70,7 +72,7 @@ class Dot : public Primitive {
 };
 
 template <class Out>
-detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
+detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, int64_t dim, const DotPairs& pairs,
                                          Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies) {
   Problems problems;
   if (dim < 1 || dim > detail::dot::max_dim) {
@@ -94,11 +96,14 @@ detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, 
   if (num_fields > detail::dot::max_fields) {
     problems.add("dot: fields", "at most " + std::to_string(detail::dot::max_fields), std::to_string(num_fields));
   }
+  if (pairs.num_left < 0 || pairs.num_left > num_fields) {
+    problems.add("dot: num_left", "0 to " + std::to_string(num_fields), std::to_string(pairs.num_left));
+  }
   problems.throw_if_any();
-  const int64_t columns = num_dot_pairs(num_fields, order, self);
+  const int64_t columns = num_dot_pairs(num_fields, pairs);
   if (y.cols != columns) problems.add("dot: y", std::to_string(columns) + " columns", std::to_string(y.cols));
   const int64_t multiprocessors = device::num_multiprocessors();
-  auto arguments = detail::dot::arguments_for(inputs, dim, order, self, y, num_rows, multiprocessors);
+  auto arguments = detail::dot::arguments_for(inputs, dim, pairs, y, num_rows, multiprocessors);
   const int64_t bytes = detail::dot::lay_out(arguments);
   if (bytes > detail::dot::max_shared_bytes) {
     problems.add("dot: shared memory for the fields of a row",

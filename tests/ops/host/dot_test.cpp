@@ -13,13 +13,17 @@ namespace warprank { namespace {
 using namespace test_support;
 using host_ops::Precision;
 
-struct Variant {
-  DotOrder order;
-  bool self;
-};
-const std::vector<Variant> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
-                                       {DotOrder::upper, false},        {DotOrder::upper, true},
-                                       {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+const std::vector<DotPairs> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
+                                        {DotOrder::upper, false},        {DotOrder::upper, true},
+                                        {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+
+/// All orders, and products between two sets of fields: one of them small, or of about the same size.
+std::vector<DotPairs> variants_of(int64_t num_fields) {
+  std::vector<DotPairs> all = variants;
+  for (const int64_t num_left : {int64_t{1}, num_fields / 2, num_fields - 1})
+    if (num_left > 0) all.push_back({DotOrder::lower, false, num_left});
+  return all;
+}
 
 int64_t num_fields_of(const std::vector<SegmentedInput>& inputs, int64_t dim) {
   int64_t cols = 0;
@@ -28,23 +32,22 @@ int64_t num_fields_of(const std::vector<SegmentedInput>& inputs, int64_t dim) {
 }
 
 /// The result for one variant, whose guards are checked.
-AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, Variant variant,
+AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, DotPairs variant,
                   Precision precision = Precision::fp32) {
   const int64_t num_fields = num_fields_of(inputs, dim);
-  AwkwardMatrix y(rows, num_dot_pairs(num_fields, variant.order, variant.self));
-  Workspace workspace(host_ops::dot_workspace(num_fields, dim, variant.order, variant.self));
-  host_ops::dot(inputs, dim, variant.order, variant.self, y.view(), workspace.view(), precision);
+  AwkwardMatrix y(rows, num_dot_pairs(num_fields, variant));
+  Workspace workspace(host_ops::dot_workspace(num_fields, dim, variant));
+  host_ops::dot(inputs, dim, variant, y.view(), workspace.view(), precision);
   y.expect_guards_untouched();
   return y;
 }
 
 void check_dot(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows,
                Precision precision = Precision::fp32) {
-  for (const Variant& variant : variants) {
+  for (const DotPairs& variant : variants_of(num_fields_of(inputs, dim))) {
     SCOPED_TRACE(::testing::Message() << "dim " << dim << ", rows " << rows << ", order " << name_of_enum(variant.order)
-                                      << ", self " << variant.self);
-    expect_within(reference::dot(inputs, dim, variant.order, variant.self, rows),
-                  run(inputs, dim, rows, variant, precision).view(), 1);
+                                      << ", self " << variant.self << ", left " << variant.num_left);
+    expect_within(reference::dot(inputs, dim, variant, rows), run(inputs, dim, rows, variant, precision).view(), 1);
   }
 }
 
@@ -105,7 +108,7 @@ TEST(HostDot, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
 TEST(HostDot, GivesTheColumnsThatEachLibraryGives) {
   AwkwardMatrix x(1, 3);  // three fields of one column: every product names its pair
   x.at(0, 0) = 2, x.at(0, 1) = 3, x.at(0, 2) = 5;
-  const auto columns = [&](Variant variant) {
+  const auto columns = [&](DotPairs variant) {
     const AwkwardMatrix y = run({{x.view()}}, 1, 1, variant);
     return std::vector<float>(y.view().row(0), y.view().row(0) + y.view().cols);
   };
@@ -115,6 +118,12 @@ TEST(HostDot, GivesTheColumnsThatEachLibraryGives) {
     EXPECT_EQ(columns({DotOrder::upper, false}), (std::vector<float>{6, 10, 15}));
     EXPECT_EQ(columns({DotOrder::upper, true}), (std::vector<float>{4, 6, 10, 9, 15, 25}));
     EXPECT_EQ(columns({DotOrder::lower_padded, false}), (std::vector<float>{6, 10, 15, 0}));
+    // Between two sets the order and `self` do not matter.
+    for (const DotOrder order : {DotOrder::lower, DotOrder::upper, DotOrder::lower_padded})
+      for (const bool self : {false, true}) {
+        EXPECT_EQ(columns({order, self, 1}), (std::vector<float>{6, 10}));
+        EXPECT_EQ(columns({order, self, 2}), (std::vector<float>{10, 15}));
+      }
   });
 }
 
@@ -138,7 +147,7 @@ TEST(HostDotInBf16, RoundsFieldsAndNothingElse) {
         const AwkwardMatrix x = AwkwardMatrix(2, num_fields * dim).fill(1), rounded = rounded_to_bf16(x);
         check_dot({{rounded.view()}}, dim, 2, Precision::bf16);
         const bool is_bf16 = dim % 2 == 0 && host_ops::has_bf16_products();
-        for (const Variant& variant : variants)
+        for (const DotPairs& variant : variants_of(num_fields))
           expect_same_bits(run({{is_bf16 ? rounded.view() : x.view()}}, dim, 2, variant, Precision::bf16).view(),
                            run({{x.view()}}, dim, 2, variant, Precision::bf16).view());
       }
@@ -165,13 +174,15 @@ TEST(HostDot, GivesAPairTheSameBitsAloneAmongOthersAndOnAnAncestor) {
     const int64_t dim = 24, rows = 8;
     const AwkwardMatrix user = AwkwardMatrix(3, 3 * dim).fill(1), item = AwkwardMatrix(rows, 20 * dim).fill(2);
     const SegmentedInput on_users{user.view(), users.view()};
-    const AwkwardMatrix together = run({on_users, {item.view()}}, dim, rows, variants[1]);
-    for (int64_t n = 0; n < rows; ++n) {
-      const Matrix<const float> user_row = user.view().row_range(on_users.row_serving(n), 1);
-      const Matrix<const float> item_row = item.view().row_range(n, 1);
-      const auto one = together.view().row_range(n, 1);
-      expect_same_bits(one, run({{user_row, alone.view()}, {item_row}}, dim, 1, variants[1]).view());
-      expect_same_bits(one, run({{user_row}, {item_row}}, dim, 1, variants[1]).view());
+    for (const DotPairs& pairs : {variants[1], DotPairs{DotOrder::lower, false, 12}}) {
+      const AwkwardMatrix together = run({on_users, {item.view()}}, dim, rows, pairs);
+      for (int64_t n = 0; n < rows; ++n) {
+        const Matrix<const float> user_row = user.view().row_range(on_users.row_serving(n), 1);
+        const Matrix<const float> item_row = item.view().row_range(n, 1);
+        const auto one = together.view().row_range(n, 1);
+        expect_same_bits(one, run({{user_row, alone.view()}, {item_row}}, dim, 1, pairs).view());
+        expect_same_bits(one, run({{user_row}, {item_row}}, dim, 1, pairs).view());
+      }
     }
   });
 }

@@ -85,7 +85,7 @@ def every_op(b):
     past = b.embed(b.ids("past", history), film)
     wide = b.concat([x, b.expand(age, item), b.din_attention("din", x, past, hidden=[4], activation="relu")])
     parts = [b.slice(wide, 0, 4), b.target_attention("attention", x, past), b.fm([wide], 4), b.dot([wide], 4),
-             b.mix_tokens("tokens", x, 2), b.field_linear("fields", [x, x], 2, 3),
+             b.dot_between([x], [wide], 4), b.mix_tokens("tokens", x, 2), b.field_linear("fields", [x, x], 2, 3),
              b.field_attention("field_attention", x, 2), b.augru("augru", x, past, b.gru("gru", past, 3), 2),
              b.layer_norm("norm", x), b.softmax(x), b.reduce(x, "max"), x * 2.0 + 1,
              b.mix(b.experts("experts", x, 2, [3]), b.gate("gate", x, 2)), b.expand(b.pool(past, "mean"), item),

@@ -7,20 +7,26 @@
 #include <tuple>
 
 #include "warprank/core/fields.hpp"
+#include "warprank/model/dot_pairs.hpp"
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
 namespace warprank { inline namespace v0 {
 
-/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM). Inputs (ancestor): fields of `dim` columns each.
+/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM), or with `num_left` those of each of the first
+/// `num_left` fields with each other one, row-major (Wukong, Zhang et al. 2024). Inputs (ancestor): fields of `dim`
+/// columns each.
 struct DotOp {
   static constexpr const char* kind = "dot";
   int64_t dim = 0;
   DotOrder order = DotOrder::lower;
-  bool self = false;  ///< also each field with itself
+  bool self = false;     ///< also each field with itself
+  int64_t num_left = 0;  ///< 0: all pairs
+  constexpr DotPairs pairs() const { return {order, self, num_left}; }
 };
 constexpr auto fields_of(const DotOp*) {
-  return std::make_tuple(field("dim", &DotOp::dim), field("order", &DotOp::order), field("self", &DotOp::self));
+  return std::make_tuple(field("dim", &DotOp::dim), field("order", &DotOp::order), field("self", &DotOp::self),
+                         field("num_left", &DotOp::num_left));
 }
 
 template <>
@@ -35,8 +41,10 @@ struct OpTraits<DotOp> : NoParameters, ReadsHalves {
     int64_t num_fields = 0;
     std::optional<NodeShape> shape = node.of_fields(op.dim, num_fields);
     if (!shape) return shape;
-    shape->width =
-        num_fields * (num_fields - 1) / 2 + (op.self ? num_fields : 0) + (op.order == DotOrder::lower_padded);
+    if (op.num_left != 0 && (op.num_left < 0 || op.num_left >= num_fields))
+      return node.fail("fields on both sides",
+                       std::to_string(op.num_left) + " of " + std::to_string(num_fields) + " on the left");
+    shape->width = num_dot_pairs(num_fields, op.pairs());
     if (shape->width == 0) return node.fail("two fields or more", std::to_string(num_fields));
     return shape;
   }

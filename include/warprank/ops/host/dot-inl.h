@@ -37,22 +37,22 @@ inline void transpose_fields(const float* fields, int64_t count, int64_t dim, fl
 
 /// Computes row after row in a scratch: one triangle of the products of all fields, with the fields of ancestors where
 /// their own products are whole rows of it (first for the lower triangle, last for the upper), so that these stay from
-/// one row to the next. The requested pairs are then copied in runs.
+/// one row to the next; between two sets of fields, a rectangle, with the fields of ancestors first on both sides. The
+/// requested pairs are then copied in runs.
 template <class Products>
 class DotRun {
  public:
-  DotRun(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
-         Span<float> workspace)
-      : inputs_(inputs), dim_(dim), depth_(dim / Products::values), is_upper_(order == DotOrder::upper), y_(y) {
-    for (const SegmentedInput& input : inputs) {
-      num_fields_ += input.values.cols / dim;
-      if (input.on_ancestor()) num_ancestor_fields_ += input.values.cols / dim;
-    }
-    assert(y.cols == num_dot_pairs(num_fields_, order, self));
-    assert(workspace.size() >= dot_workspace(num_fields_, dim, order, self));
-    padded_fields_ = (num_fields_ + 15) / 16 * 16;
-    first_ancestor_ = is_upper_ ? num_fields_ - num_ancestor_fields_ : 0;
-    first_own_ = is_upper_ ? 0 : num_ancestor_fields_;
+  DotRun(Span<const SegmentedInput> inputs, int64_t dim, const DotPairs& pairs, Matrix<float> y, Span<float> workspace)
+      : inputs_(inputs),
+        dim_(dim),
+        depth_(dim / Products::values),
+        is_upper_(pairs.num_left == 0 && pairs.order == DotOrder::upper),
+        num_left_(pairs.num_left),
+        y_(y) {
+    for (const SegmentedInput& input : inputs) num_fields_ += input.values.cols / dim;
+    assert(y.cols == num_dot_pairs(num_fields_, pairs));
+    assert(workspace.size() >= dot_workspace(num_fields_, dim, pairs));
+    padded_fields_ = dot_places(num_fields_, pairs);
     columns_ = workspace.data();
     products_ = columns_ + dim * padded_fields_;
     std::fill_n(columns_, dim * padded_fields_, 0.0f);
@@ -60,17 +60,27 @@ class DotRun {
     rounded_ = {workspace.end() - rounded_size, rounded_size};
     positions_ = reinterpret_cast<int32_t*>(products_ + padded_fields_ * padded_fields_);
     runs_ = positions_ + num_fields_;
-    find_positions();
-    find_runs(self);
+    left_ = find_positions(0, num_left_, 0);
+    right_ = find_positions(num_left_, num_fields_, (num_left_ + 15) / 16 * 16);
+    find_runs(pairs.self);
   }
 
   void run() {
     for (int64_t n = 0; n < y_.rows;) {
-      load_fields(true, n, first_ancestor_);
-      multiply(first_ancestor_, first_ancestor_ + num_ancestor_fields_);
+      load_fields(true, n);
+      if (num_left_ == 0) {
+        multiply_triangle(right_.ancestors);
+      } else {
+        multiply_rectangle(left_.ancestors, right_.ancestors);
+      }
       for (const int64_t end = n + run_of_rows(inputs_, n, y_.rows); n < end; ++n) {
-        load_fields(false, n, first_own_);
-        multiply(first_own_, first_own_ + num_fields_ - num_ancestor_fields_);
+        load_fields(false, n);
+        if (num_left_ == 0) {
+          multiply_triangle(right_.own);
+        } else {
+          multiply_rectangle(left_.own, {right_.ancestors.begin, right_.own.end});
+          multiply_rectangle(left_.ancestors, right_.own);
+        }
         float* y = y_.row(n);
         for (const int32_t* run = runs_; run != end_of_runs_; run += 2) {
           copy_row(products_ + run[0], run[1], y);
@@ -84,23 +94,44 @@ class DotRun {
  private:
   static constexpr int64_t tile = 8;
 
-  /// Where each field stands in the scratch.
-  void find_positions() {
-    auto next_ancestor = static_cast<int32_t>(first_ancestor_), next_own = static_cast<int32_t>(first_own_);
-    int32_t* position = positions_;
-    for (const SegmentedInput& input : inputs_)
-      for (int64_t i = 0; i < input.values.cols / dim_; ++i)
-        *position++ = input.on_ancestor() ? next_ancestor++ : next_own++;
+  /// Positions in the scratch.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  /// Those of one set of fields.
+  struct Side {
+    Range ancestors, own;
+  };
+
+  /// Where each of the fields [first, last) stands in the scratch, from `position` on.
+  Side find_positions(int64_t first, int64_t last, int64_t position) {
+    const auto for_each = [&](auto&& body) {
+      int64_t f = 0;
+      for (const SegmentedInput& input : inputs_)
+        for (const int64_t end = f + input.values.cols / dim_; f < end; ++f)
+          if (f >= first && f < last) body(f, input.on_ancestor());
+    };
+    int64_t num_ancestors = 0;
+    for_each([&](int64_t, bool on_ancestor) { num_ancestors += on_ancestor; });
+    const int64_t num_own = last - first - num_ancestors;
+    int64_t ancestor = position + (is_upper_ ? num_own : 0), own = position + (is_upper_ ? 0 : num_ancestors);
+    const Side side{{ancestor, ancestor + num_ancestors}, {own, own + num_own}};
+    for_each(
+        [&](int64_t f, bool on_ancestor) { positions_[f] = static_cast<int32_t>(on_ancestor ? ancestor++ : own++); });
+    return side;
   }
 
   /// Where the products stand in the scratch, in the order of the output: (first, count) of consecutive ones.
   void find_runs(bool self) {
     end_of_runs_ = runs_;
-    for (int64_t f = 0; f < num_fields_; ++f) {
-      const int64_t begin = is_upper_ ? f + !self : 0, end = is_upper_ ? num_fields_ : f + self;
+    const bool is_between = num_left_ > 0, has_low_rows = is_between || is_upper_;
+    for (int64_t f = 0; f < (is_between ? num_left_ : num_fields_); ++f) {
+      const int64_t begin = is_between ? num_left_ : is_upper_ ? f + !self : 0;
+      const int64_t end = has_low_rows ? num_fields_ : f + self;
       for (int64_t g = begin; g < end; ++g) {
         const auto [low, high] = std::minmax(positions_[f], positions_[g]);
-        const auto place = static_cast<int32_t>(is_upper_ ? low * padded_fields_ + high : high * padded_fields_ + low);
+        const auto place =
+            static_cast<int32_t>(has_low_rows ? low * padded_fields_ + high : high * padded_fields_ + low);
         if (end_of_runs_ != runs_ && end_of_runs_[-2] + end_of_runs_[-1] == place) {
           ++end_of_runs_[-1];
         } else {
@@ -111,30 +142,44 @@ class DotRun {
     }
   }
 
-  void load_fields(bool on_ancestor, int64_t n, int64_t position) const {
+  void load_fields(bool on_ancestor, int64_t n) const {
+    int64_t first = 0;
     for (const SegmentedInput& input : inputs_) {
-      if (input.on_ancestor() != on_ancestor) continue;
-      const int64_t count = input.values.cols / dim_;
-      const Matrix<const float> fields(input.values.row(input.row_serving(n)), 1, count * dim_);
-      const auto* elements = reinterpret_cast<const float*>(Products::elements_of(fields, rounded_).data);
-      transpose_fields(elements, count, depth_, columns_ + position, padded_fields_);
-      position += count;
+      const int64_t count = input.values.cols / dim_, end = first + count;
+      if (input.on_ancestor() == on_ancestor && count > 0) {
+        const Matrix<const float> fields(input.values.row(input.row_serving(n)), 1, count * dim_);
+        const auto* elements = reinterpret_cast<const float*>(Products::elements_of(fields, rounded_).data);
+        const int64_t middle = std::clamp(num_left_, first, end);  // of an input with fields of both sides
+        const auto load = [&](int64_t f, int64_t last) {
+          if (f == last) return;
+          transpose_fields(elements + (f - first) * depth_, last - f, depth_, columns_ + positions_[f], padded_fields_);
+        };
+        load(first, middle);
+        load(middle, end);
+      }
+      first = end;
     }
   }
 
-  /// Rows [first, last) of the triangle; up to whole tiles also some that are not needed.
-  void multiply(int64_t first, int64_t last) const {
+  /// Rows of the triangle; up to whole tiles also some that are not needed.
+  void multiply_triangle(Range rows) const {
+    for (int64_t f = rows.begin / tile * tile; f < rows.end; f += tile)
+      multiply_tiles(f, rows.end, is_upper_ ? Range{f, num_fields_} : Range{0, std::min(f + tile, rows.end)});
+  }
+  /// The same of a rectangle.
+  void multiply_rectangle(Range rows, Range columns) const {
+    for (int64_t f = rows.begin / tile * tile; f < rows.end; f += tile) multiply_tiles(f, rows.end, columns);
+  }
+  /// Products of the fields [f, f + tile) with those of the columns; `last`: of the rows that are needed.
+  HWY_INLINE void multiply_tiles(int64_t f, int64_t last, Range columns) const {
     const hn::CappedTag<float, 16> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t f = first / tile * tile; f < last; f += tile) {
-      int64_t g = is_upper_ ? f / lanes * lanes : 0;
-      const int64_t end = is_upper_ ? num_fields_ : std::min(f + tile, last);
-      for (; g + lanes < end; g += 2 * lanes) {
-        multiply_tile<tile / 2, 2>(d, f, g);
-        if (f + tile / 2 < last) multiply_tile<tile / 2, 2>(d, f + tile / 2, g);
-      }
-      if (g < end) multiply_tile<tile, 1>(d, f, g);
+    int64_t g = columns.begin / lanes * lanes;
+    for (; g + lanes < columns.end; g += 2 * lanes) {
+      multiply_tile<tile / 2, 2>(d, f, g);
+      if (f + tile / 2 < last) multiply_tile<tile / 2, 2>(d, f + tile / 2, g);
     }
+    if (g < columns.end) multiply_tile<tile, 1>(d, f, g);
   }
 
   /// Products of the fields [f, f + kRows) with those of kVectors vectors from g on.
@@ -160,23 +205,24 @@ class DotRun {
   const int64_t dim_;
   const int64_t depth_;  // elements of a field
   const bool is_upper_;
+  const int64_t num_left_;
   const Matrix<float> y_;
-  int64_t num_fields_ = 0, num_ancestor_fields_ = 0, padded_fields_ = 0;
-  int64_t first_ancestor_ = 0, first_own_ = 0;  // positions
-  float* columns_ = nullptr;                    // [depth, padded_fields] the fields, transposed; pairs as floats
-  Span<float> rounded_;                         // room for an input's fields
-  float* products_ = nullptr;                   // [padded_fields, padded_fields]
-  int32_t* positions_ = nullptr;                // [num_fields]
+  int64_t num_fields_ = 0, padded_fields_ = 0;
+  Side left_, right_;             // all fields are on the right where all pairs are wanted
+  float* columns_ = nullptr;      // [depth, padded_fields] the fields, transposed; pairs as floats
+  Span<float> rounded_;           // room for an input's fields
+  float* products_ = nullptr;     // [padded_fields, padded_fields]
+  int32_t* positions_ = nullptr;  // [num_fields]
   int32_t *runs_ = nullptr, *end_of_runs_ = nullptr;
 };
 
-inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
+inline void dot(Span<const SegmentedInput> inputs, int64_t dim, const DotPairs& pairs, Matrix<float> y,
                 Span<float> workspace, Precision precision) {
   if (y.rows == 0) return;
   if constexpr (compiles_bf16_products)
     if (precision == Precision::bf16 && dim % 2 == 0 && has_bf16_products())
-      return DotRun<Bf16Products>(inputs, dim, order, self, y, workspace).run();
-  DotRun<Fp32Products>(inputs, dim, order, self, y, workspace).run();
+      return DotRun<Bf16Products>(inputs, dim, pairs, y, workspace).run();
+  DotRun<Fp32Products>(inputs, dim, pairs, y, workspace).run();
 }
 
 }}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE

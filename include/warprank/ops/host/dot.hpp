@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM) on the host: y[n, p] = <e_f, e_g> for the p-th pair
-/// (f, g), fields numbered through all inputs in their order.
+/// Dot products of fields on the host: y[n, p] = <e_f, e_g> for the p-th pair (f, g), fields numbered through all
+/// inputs in their order. The pairs are all pairs of fields (Naumov et al. 2019, DLRM), or each of the first `num_left`
+/// fields with each other one (Wukong, Zhang et al. 2024).
 ///
 /// | Array     | Shape                                                                                    |
 /// |-----------|------------------------------------------------------------------------------------------|
 /// | inputs[i] | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with Segments over N rows  |
-/// | y         | [N, num_dot_pairs(F)], F = sum F_i                                                       |
+/// | y         | [N, num_dot_pairs(F, pairs)], F = sum F_i                                                |
 ///
-/// | DotOrder     | Pairs in order                                          | with `self`     |
+/// | DotPairs     | Pairs in order                                          | with `self`     |
 /// |--------------|---------------------------------------------------------|-----------------|
 /// | lower        | (1,0), (2,0), (2,1), (3,0), ...                         | also (f,f) last of its row |
 /// | lower_padded | the same, then one zero                                 |                 |
 /// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
+/// | num_left L   | (0,L), (0,L+1), ..., (0,F-1), (1,L), ..., (L-1,F-1)     | no matter       |
 ///
 /// Pairs of two fields on ancestors are computed once per segment. Outputs are copied fastest if inputs on ancestors
-/// come before the others, or for `upper` after them. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|, u = 2^-24. BF16
-/// (ops/host/products.hpp), where `dim` is even: with v = 2^-8,
+/// come before the others (of each side, between two), or for `upper` after them. FP32: |y - exact| <= dim u sum_d
+/// |e_f[d] e_g[d]|, u = 2^-24. BF16 (ops/host/products.hpp), where `dim` is even: with v = 2^-8,
 ///
 ///     |y - exact| <= (v (2 + v) + (1 + v)^2 dim u) sum_d |e_f[d] e_g[d]|,
 ///
@@ -30,8 +32,7 @@
 #include <cstdint>
 
 #include "warprank/core/view.hpp"
-#include "warprank/model/types.hpp"
-#include "warprank/ops/dot_pairs.hpp"
+#include "warprank/model/dot_pairs.hpp"
 #include "warprank/ops/host/concat.hpp"
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
@@ -39,10 +40,15 @@
 
 namespace warprank { inline namespace v0 { namespace host_ops {
 
+/// Places of fields in the workspace: those of all, or of the left and behind them of the right, up to whole tiles.
+constexpr int64_t dot_places(int64_t num_fields, const DotPairs& pairs) {
+  const int64_t num_right = num_fields - pairs.num_left;
+  return (pairs.num_left + 15) / 16 * 16 + (num_right + 15) / 16 * 16;
+}
 /// Floats of workspace, for any precision.
-constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {
-  const int64_t padded_fields = (num_fields + 15) / 16 * 16;
-  return (dim + padded_fields) * padded_fields + num_fields + 2 * num_dot_pairs(num_fields, order, self) +
+constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, const DotPairs& pairs) {
+  const int64_t padded_fields = dot_places(num_fields, pairs);
+  return (dim + padded_fields) * padded_fields + num_fields + 2 * num_dot_pairs(num_fields, pairs) +
          pairs_stride(num_fields * dim);
 }
 
@@ -55,10 +61,10 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(dot);
 
-/// `workspace`: dot_workspace(F, dim, order, self) floats.
-inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
+/// `workspace`: dot_workspace(F, dim, pairs) floats.
+inline void dot(Span<const SegmentedInput> inputs, int64_t dim, const DotPairs& pairs, Matrix<float> y,
                 Span<float> workspace, Precision precision = Precision::fp32) {
-  HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace, precision);
+  HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, pairs, y, workspace, precision);
 }
 
 }}}  // namespace warprank::v0::host_ops

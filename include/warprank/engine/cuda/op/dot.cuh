@@ -23,7 +23,7 @@ inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&, const deta
     return with_type(bindings.value(n), [&](auto y) {
       using Out = std::remove_pointer_t<decltype(y.data)>;
       return prepare_launch(
-          "dot", Dot<Out>(halves_of_inputs(bindings, node), op.dim, op.order, op.self, y, bindings.num_rows(node.axis)),
+          "dot", Dot<Out>(halves_of_inputs(bindings, node), op.dim, op.pairs(), y, bindings.num_rows(node.axis)),
           memory);
     });
   };

@@ -16,9 +16,9 @@ inline StepPtr bind_op(const DotOp& op, int n, Binder& model) {
   return make_plain_step(
       n, model.refs(n),
       [op, precision = model.precision](RunState& state, auto in, auto y) {
-        host_ops::dot(in, op.dim, op.order, op.self, y, state.workspace_span(), precision);
+        host_ops::dot(in, op.dim, op.pairs(), y, state.workspace_span(), precision);
       },
-      [op, num_fields](const RunState&) { return host_ops::dot_workspace(num_fields, op.dim, op.order, op.self); });
+      [op, num_fields](const RunState&) { return host_ops::dot_workspace(num_fields, op.dim, op.pairs()); });
 }
 
 }}}  // namespace warprank::v0::host_backend

@@ -2,7 +2,8 @@
 #pragma once
 
 /// The kernel of ops/dot.cuh for any dim, number of fields and alignment: a warp for each row. A block takes
-/// neighbouring rows; where they have the same ancestors, it loads the ancestors' fields and multiplies them once.
+/// neighbouring rows; where they have the same ancestors, it loads the ancestors' fields and multiplies them once. For
+/// products between two sets of fields it multiplies all pairs, too, and writes those that are wanted.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/device/true_count.hpp"
+#include "warprank/model/dot_pairs.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
@@ -64,6 +66,7 @@ struct Arguments {
   bool aligned;  // whether `vector_size` elements may be loaded at once
   DotOrder order;
   bool self;
+  int num_left;  // 0: all pairs; the order is `lower` otherwise
   Matrix<Out> y;
   const int64_t* num_rows;
   Layout layout;
@@ -78,6 +81,12 @@ WARPRANK_DEVICE int column_of(DotOrder order, bool self, int num_fields, int f, 
                 : low * (2 * num_fields - low - 1) / 2 + high - low - 1;
   }
   return self ? high * (high + 1) / 2 + low : high * (high - 1) / 2 + low;
+}
+
+/// The same for products between two sets of fields; -1 for fields of one set.
+WARPRANK_DEVICE int column_between(int num_left, int num_fields, int f, int g) {
+  const int left = f < g ? f : g, right = (f < g ? g : f) - num_left;
+  return left < num_left && right >= 0 ? left * (num_fields - num_left) + right : -1;
 }
 
 /// Copies the fields of the inputs [first, last) that serve row n to `to`, by `count` threads.
@@ -175,7 +184,8 @@ WARPRANK_DEVICE int64_t end_of_run(const Arguments<Out>& arguments, int64_t n, i
   return end > n ? end : n + 1;
 }
 
-template <int Target, class Out>
+/// `Between`: for products between two sets of fields.
+template <int Target, bool Between, class Out>
 WARPRANK_KERNEL(max_warps* device::warp_size, 4)
 dot_kernel(Arguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
@@ -191,8 +201,14 @@ dot_kernel(Arguments<Out> arguments) {
   auto* numbers = reinterpret_cast<int*>(memory + layout.numbers);
   const int num_fields = arguments.num_ancestor_fields + arguments.num_own_fields;
   const Fields ancestors{ancestor_fields, arguments.num_ancestor_fields}, own{own_fields, arguments.num_own_fields};
-  const auto column = [&](int f, int g) {
-    return column_of(arguments.order, arguments.self, num_fields, numbers[f], numbers[g]);
+  /// Calls write(column) for the product of the fields at places f and g, if it has one.
+  const auto with_column = [&](int f, int g, auto write) {
+    if constexpr (Between) {
+      const int column = column_between(arguments.num_left, num_fields, numbers[f], numbers[g]);
+      if (column >= 0) write(column);
+    } else {
+      write(column_of(arguments.order, arguments.self, num_fields, numbers[f], numbers[g]));
+    }
   };
 
   // What stays: the fields' numbers, zeros behind each field's dim, and the zero of lower_padded.
@@ -226,8 +242,9 @@ dot_kernel(Arguments<Out> arguments) {
         sync_block();
         multiply_fields<Target>(ancestors, ancestors, arguments.dim, layout.stride, true, arguments.self, warp,
                                 num_warps, [&](int i, int j, float product) {
-                                  const int to = column(i, j);
-                                  for (int w = 0; w < num_warps; ++w) output_of(w)[to] = narrow<Out>(product);
+                                  with_column(i, j, [&](int to) {
+                                    for (int w = 0; w < num_warps; ++w) output_of(w)[to] = narrow<Out>(product);
+                                  });
                                 });
         sync_block();
       }
@@ -236,11 +253,11 @@ dot_kernel(Arguments<Out> arguments) {
         copy_fields(arguments, arguments.num_inputs_on_ancestors, arguments.num_inputs, n, own_fields, lane, warp_size);
         sync_warp();
         const auto write_own = [&](int i, int j, float product) {
-          output[column(ancestors.count + i, ancestors.count + j)] = narrow<Out>(product);
+          with_column(ancestors.count + i, ancestors.count + j, [&](int to) { output[to] = narrow<Out>(product); });
         };
         multiply_fields<Target>(own, own, arguments.dim, layout.stride, true, arguments.self, 0, 1, write_own);
         const auto write_mixed = [&](int i, int j, float product) {
-          output[column(ancestors.count + i, j)] = narrow<Out>(product);
+          with_column(ancestors.count + i, j, [&](int to) { output[to] = narrow<Out>(product); });
         };
         multiply_fields<Target>(own, ancestors, arguments.dim, layout.stride, false, false, 0, 1, write_mixed);
         sync_warp();
@@ -254,13 +271,14 @@ dot_kernel(Arguments<Out> arguments) {
 
 /// The arguments for a valid call.
 template <class Out>
-Arguments<Out> arguments_for(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
-                             Matrix<Out> y, const int64_t* num_rows, int64_t num_multiprocessors) {
+Arguments<Out> arguments_for(Span<const AxisInput<float16>> inputs, int64_t dim, const DotPairs& pairs, Matrix<Out> y,
+                             const int64_t* num_rows, int64_t num_multiprocessors) {
   Arguments<Out> arguments{};
   arguments.dim = static_cast<int>(dim);
   arguments.aligned = dim % vector_size == 0;
-  arguments.order = order;
-  arguments.self = self;
+  arguments.num_left = static_cast<int>(pairs.num_left);
+  arguments.order = pairs.num_left > 0 ? DotOrder::lower : pairs.order;
+  arguments.self = pairs.self && pairs.num_left == 0;
   arguments.y = y;
   arguments.num_rows = num_rows;
   for (const bool on_ancestor : {true, false}) {
@@ -307,8 +325,10 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target,
   const device::LaunchConfig config(static_cast<unsigned>(std::min(blocks, max_blocks)),
                                     static_cast<unsigned>(arguments.num_warps * device::warp_size),
                                     arguments.layout.bytes, stream);
-  device::dispatch_target<75, 80>(
-      target, [&](auto chosen) { device::launch_overlapping(config, dot_kernel<chosen(), Out>, arguments); });
+  device::dispatch_target<75, 80>(target, [&](auto chosen) {
+    const auto kernel = arguments.num_left > 0 ? dot_kernel<chosen(), true, Out> : dot_kernel<chosen(), false, Out>;
+    device::launch_overlapping(config, kernel, arguments);
+  });
 }
 #endif
 

@@ -50,6 +50,7 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<float16>>
   RowArguments<Out>& to = plan.rows;
   to.num_inputs = general.num_inputs;
   to.num_fields = general.num_ancestor_fields + general.num_own_fields;
+  to.num_left = general.num_left;
   to.places = places_for(general.order, general.self, to.num_fields);
   uint32_t own_groups = 0;
   int field = 0;
@@ -101,8 +102,11 @@ void launch(const Plan<Out>& plan, int target, device::Stream stream) {
   device::dispatch_target<75, 80>(target, [&](auto chosen) {
     dispatch_value<8, 16, 32, 64, 128>(plan.general.dim, [&](auto dim) {
       dispatch_value<2, 4, 6, 8>(plan.groups, [&](auto groups) {
-        if constexpr (groups() <= max_groups_of(dim()))
-          device::launch_overlapping(config, dot_rows_kernel<chosen(), dim(), groups(), Out>, plan.rows);
+        if constexpr (groups() <= max_groups_of(dim())) {
+          const auto kernel = plan.rows.num_left > 0 ? dot_rows_kernel<chosen(), dim(), groups(), true, Out>
+                                                     : dot_rows_kernel<chosen(), dim(), groups(), false, Out>;
+          device::launch_overlapping(config, kernel, plan.rows);
+        }
       });
     });
   });

@@ -5,8 +5,9 @@
 ///
 /// Fields go from global memory straight into the fragments of tensor cores (common/direct_rows.cuh); as the product is
 /// E E^T, the same registers are its left and its right factor. Only tiles on and below the diagonal are computed;
-/// where a product stands in y is a number of its row and one of its column, added. The row of y is put together in
-/// shared memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
+/// where a product stands in y is a number of its row and one of its column, added. Products between two sets of fields
+/// are a rectangle below the diagonal, of the rows of the second set and the columns of the first. The row of y is put
+/// together in shared memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
 ///
 /// From launch to store: one trip to memory where every ancestor has one segment (the count and all fields are
 /// requested together), two where segments are searched, in offsets of up to 64: nothing else says which row of an
@@ -76,6 +77,7 @@ struct RowArguments {
   const int64_t* num_rows;
   int rows_per_warp;
   int row_bytes;  ///< of shared memory, for each warp
+  int num_left;   ///< 0: all pairs
 };
 
 /// What a lane has of the fields of a row: lane (g, t) those of field 8 j + g that it needs in a tile's row and in its
@@ -177,6 +179,29 @@ WARPRANK_DEVICE void put_products(Out* row, int columns, int lane, const Places&
   }
 }
 
+/// The same for products between two sets of fields: that of field `left` of the first with field `right` of the second
+/// stands at left * num_right + right.
+template <int Groups, class Out>
+WARPRANK_DEVICE void put_products_between(Out* row, int columns, int lane, int num_left, int num_right, int m,
+                                          const float (&sums)[Groups][4]) {
+  const int g = lane / 4, t = lane % 4;
+  WARPRANK_UNROLL
+  for (int lower = 0; lower < 2; ++lower) {
+    const int right = fields_of_group * (2 * m + lower) + g - num_left;
+    const bool is_right = right >= 0 && right < num_right;
+    WARPRANK_UNROLL
+    for (int j = 0; j <= 2 * m + lower; ++j) {
+      Out pair[2];
+      narrow_two(sums[j][2 * lower], sums[j][2 * lower + 1], pair);
+      WARPRANK_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const int left = fields_of_group * j + 2 * t + c;
+        row[is_right && left < num_left ? left * num_right + right : columns + lane] = pair[c];
+      }
+    }
+  }
+}
+
 /// Writes the bytes [skew, end) of shared memory to the same places behind an address that is aligned to 16: whole 16
 /// bytes, and what hangs over at both ends by elements, one for each lane. All lanes of the warp call.
 template <class Out>
@@ -195,7 +220,8 @@ WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned
     device::store(reinterpret_cast<Out*>(aligned + at), *reinterpret_cast<const Out*>(from + at));
 }
 
-template <int Target, int Dim, int Groups, class Out>
+/// `Between`: for products between two sets of fields.
+template <int Target, int Dim, int Groups, bool Between, class Out>
 WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Dim, Groups>))
 dot_rows_kernel(RowArguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
@@ -232,11 +258,17 @@ dot_rows_kernel(RowArguments<Out> arguments) {
     sync_warp();                                         // the row before has been written
     WARPRANK_UNROLL
     for (int m = 0; m < Groups / 2; ++m) {
+      if (Between && 2 * fields_of_group * (m + 1) <= arguments.num_left) continue;
       float sums[Groups][4] = {};
       fields.template multiply<Target>(m, sums);
-      put_products(staged, columns, writer, arguments.places, arguments.num_fields, m, sums);
+      if constexpr (Between) {
+        const int num_right = arguments.num_fields - arguments.num_left;
+        put_products_between(staged, columns, writer, arguments.num_left, num_right, m, sums);
+      } else {
+        put_products(staged, columns, writer, arguments.places, arguments.num_fields, m, sums);
+      }
     }
-    if (arguments.padded && lane == 0) staged[columns - 1] = narrow<Out>(0);
+    if (!Between && arguments.padded && lane == 0) staged[columns - 1] = narrow<Out>(0);
     sync_warp();
     store_row<Out>(staging, reinterpret_cast<unsigned char*>(row) - skew, skew, skew + row_bytes);
   }
