@@ -21,7 +21,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = ("wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "hstu", "xdeepfm",
-          "auto_int", "dien", "mtgr")
+          "auto_int", "wukong", "dien", "mtgr")
 TABLE_ROWS = 100
 # Of a score: the card rounds to halves between layers where the host does not.
 ABSOLUTE, RELATIVE = 2e-3, 1e-2

@@ -38,7 +38,7 @@ from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
 # Requests and items of each.
 CASES = [("wide_deep", 1, 100), ("wide_deep", 8, 100), ("dlrm", 1, 100), ("dcn_v2", 1, 100), ("din_mmoe", 1, 100),
          ("meituan_like", 1, 200), ("user_heavy", 1, 500), ("rank_mixer", 1, 100), ("hstu", 1, 200),
-         ("xdeepfm", 1, 100), ("auto_int", 1, 100), ("dien", 1, 100),
+         ("xdeepfm", 1, 100), ("auto_int", 1, 100), ("wukong", 1, 100), ("dien", 1, 100),
          ("mtgr", 1, 200), ("dlrm_hstu", 1, 200)]
 LARGEST_ERROR = {"f32": 1e-4, "bf16": 0.02}  # of a score
 

@@ -32,7 +32,7 @@ from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
 CASES = [("wide_deep", 1, 100), ("wide_deep", 16, 100), ("dlrm", 1, 100), ("dcn_v2", 1, 100), ("din_mmoe", 1, 100),
          ("meituan_like", 1, 200), ("meituan_like", 8, 200), ("user_heavy", 1, 500),
          ("rank_mixer", 1, 100), ("hstu", 1, 200), ("xdeepfm", 1, 100), ("auto_int", 1, 100),
-         ("dien", 1, 100), ("mtgr", 1, 200), ("dlrm_hstu", 1, 200)]
+         ("wukong", 1, 100), ("dien", 1, 100), ("mtgr", 1, 200), ("dlrm_hstu", 1, 200)]
 # Of a score. In FP16, PyTorch rounds the values of each layer to 11 bits and lets partial sums be FP16 as well.
 LARGEST_ERROR = {"float32": 1e-4, "float16": 2e-2}
 

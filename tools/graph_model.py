@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu",
-          "xdeepfm", "auto_int", "dien", "mtgr", "dlrm_hstu"]
+          "xdeepfm", "auto_int", "wukong", "dien", "mtgr", "dlrm_hstu"]
 
 
 @dataclass(frozen=True)

@@ -24,24 +24,20 @@
 #include "user_heavy.hpp"
 #include "warprank/model.hpp"
 #include "wide_deep.hpp"
+#include "wukong.hpp"
 #include "xdeepfm.hpp"
 
 namespace warprank::bench {
 
 inline const std::map<std::string, ModelFunction>& reference_models() {
-  static const std::map<std::string, ModelFunction> models = {{"wide_deep", ::models::wide_deep},
-                                                              {"dlrm", ::models::dlrm},
-                                                              {"dcn_v2", ::models::dcn_v2},
-                                                              {"din_mmoe", movielens::din_mmoe},
-                                                              {"user_heavy", ::models::user_heavy},
-                                                              {"meituan_like", ::models::meituan_like},
-                                                              {"rank_mixer", ::models::rank_mixer},
-                                                              {"hstu", ::models::hstu},
-                                                              {"xdeepfm", ::models::xdeepfm},
-                                                              {"auto_int", ::models::auto_int},
-                                                              {"dien", ::models::dien},
-                                                              {"dlrm_hstu", ::models::dlrm_hstu},
-                                                              {"mtgr", ::models::mtgr}};
+  static const std::map<std::string, ModelFunction> models = {
+      {"wide_deep", ::models::wide_deep},   {"dlrm", ::models::dlrm},
+      {"dcn_v2", ::models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
+      {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like},
+      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu},
+      {"xdeepfm", ::models::xdeepfm},       {"auto_int", ::models::auto_int},
+      {"wukong", ::models::wukong},         {"dien", ::models::dien},
+      {"dlrm_hstu", ::models::dlrm_hstu},   {"mtgr", ::models::mtgr}};
   return models;
 }
 

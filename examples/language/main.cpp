@@ -64,6 +64,7 @@ int run() {
                                                                      {"cin", language::cin},
                                                                      {"field_attention", language::field_attention},
                                                                      {"auto_int", language::auto_int},
+                                                                     {"wukong", language::wukong},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
                                                                      {"dot_between", language::dot_between},

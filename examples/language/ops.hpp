@@ -490,6 +490,26 @@ inline Outputs auto_int(Builder& b) {
   return {{"ctr", b.linear("head", fields, 1, {.activation = sigmoid})}};
 }
 
+/// ### wukong
+///
+/// The layers of Wukong (Zhang et al. 2024): LN(concat(FMB(X), LCB(X)) + X) with FMB(X) = MLP(LN(X (Y X)^T)) and
+/// LCB(X) = W X. A layer is five launches on a GPU: all linear layers over its fields are one, and the norms of the
+/// compressed fields are in the launch of the norm of the products.
+///
+/// | here | PyTorch, with X [rows, fields, dim] |
+/// |---|---|
+/// | `<name>.<i>.fields` [rank + linear_fields, fields] | Y, then W: `torch.cat([y.T, lcb.weight])` |
+/// | the same, where X has another number of fields | the weight of the residual's projection behind them |
+/// | `<name>.<i>.products` | the `LayerNorm` of the flat products, field by field |
+/// | `<name>.<i>.machine.<j>` | the `Linear`s of the MLP, whose result is machine_fields side by side |
+/// | `<name>.<i>.norm` | `LayerNorm(dim)` of each field |
+inline Outputs wukong(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto fields = b.wukong("wukong", b.dense("fields", item, 128), 16,
+                         {.layers = 2, .machine_fields = 4, .linear_fields = 4, .rank = 8, .hidden = {64}});
+  return {{"ctr", b.linear("head", fields, 1, {.activation = sigmoid})}};
+}
+
 /// ### fm
 ///
 /// The factorisation machine's second order (Rendle 2010): 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the columns

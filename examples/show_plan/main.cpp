@@ -26,6 +26,7 @@
 #include "../models/rank_mixer.hpp"
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
+#include "../models/wukong.hpp"
 #include "../models/xdeepfm.hpp"
 #include "../movielens/model.hpp"
 #include "warprank/graph_json.hpp"
@@ -34,19 +35,14 @@
 namespace {
 
 int run(int argc, char** argv) {
-  const std::map<std::string, warprank::ModelFunction> models = {{"wide_deep", models::wide_deep},
-                                                                 {"dlrm", models::dlrm},
-                                                                 {"dcn_v2", models::dcn_v2},
-                                                                 {"din_mmoe", movielens::din_mmoe},
-                                                                 {"user_heavy", models::user_heavy},
-                                                                 {"meituan_like", models::meituan_like},
-                                                                 {"rank_mixer", models::rank_mixer},
-                                                                 {"hstu", models::hstu},
-                                                                 {"xdeepfm", models::xdeepfm},
-                                                                 {"auto_int", models::auto_int},
-                                                                 {"dien", models::dien},
-                                                                 {"dlrm_hstu", models::dlrm_hstu},
-                                                                 {"mtgr", models::mtgr}};
+  const std::map<std::string, warprank::ModelFunction> models = {
+      {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
+      {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
+      {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like},
+      {"rank_mixer", models::rank_mixer}, {"hstu", models::hstu},
+      {"xdeepfm", models::xdeepfm},       {"auto_int", models::auto_int},
+      {"wukong", models::wukong},         {"dien", models::dien},
+      {"dlrm_hstu", models::dlrm_hstu},   {"mtgr", models::mtgr}};
   CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;

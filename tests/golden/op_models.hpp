@@ -296,6 +296,18 @@ inline Outputs auto_int(Builder& b) {
           {"scaled", b.field_attention("scaled", x, 5, {.residual = false, .activation = silu, .scale = 0})}};
 }
 
+inline Outputs wukong(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 20);
+  return {{"layers", b.wukong("layers", x, 4,
+                              {.layers = 2,
+                               .machine_fields = 1,
+                               .linear_fields = 2,
+                               .rank = 3,
+                               .hidden = {6, 5},
+                               .activation = silu,
+                               .eps = 0.5f})}};
+}
+
 inline Outputs interactions(Builder& b) {
   const auto user = b.axis("user"), item = b.axis("item", user);
   const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);

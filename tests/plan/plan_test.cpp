@@ -41,6 +41,7 @@
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
+#include "wukong.hpp"
 #include "xdeepfm.hpp"
 
 namespace warprank { namespace {
@@ -645,6 +646,18 @@ TEST(FuseTokenNorm, MakesThreeLaunchesOfALayerOfRankMixer) {
   EXPECT_EQ(launches(3) - launches(2), 3);
 }
 
+TEST(GroupLaunches, MakesFiveLaunchesOfALayerOfWukong) {
+  const auto launches = [](int64_t layers) {
+    const Plan plan = compile([layers](Builder& b) -> Outputs {
+      const auto x = b.dense("x", b.axis("item", b.axis("user")), 512);
+      return {{"y", b.wukong("wukong", x, 64,
+                             {.layers = layers, .machine_fields = 4, .linear_fields = 4, .rank = 8, .hidden = {64}})}};
+    });
+    return plan::launches_of(plan.graph(), plan.storage().steps);
+  };
+  EXPECT_EQ(launches(3) - launches(2), 5);
+}
+
 TEST(FuseEpilogue, KeepsWhatIsReadElsewhereOrAnOutput) {
   CompileOptions options;
   options.passes = only(&Passes::fuse_epilogue);
@@ -996,6 +1009,7 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::mtgr), Pair(18, 177));
   EXPECT_THAT(launches_of(models::auto_int), Pair(7, 47));
   EXPECT_THAT(launches_of(models::dien), Pair(8, 21));
+  EXPECT_THAT(launches_of(models::wukong), Pair(21, 70));
 }
 
 /// Of one request of 100 items, 512 actions and 100 events of each history.
@@ -1012,6 +1026,7 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                                                                      {"rank_mixer", models::rank_mixer},
                                                                      {"xdeepfm", models::xdeepfm},
                                                                      {"auto_int", models::auto_int},
+                                                                     {"wukong", models::wukong},
                                                                      {"dien", models::dien},
                                                                      {"dlrm_hstu", models::dlrm_hstu},
                                                                      {"mtgr", models::mtgr}};

@@ -236,6 +236,16 @@ class RandomModel {
   }
 
   Tensor dots(Axis axis) {
+    if (pick(4) == 0) {
+      const int64_t field = int64_t{1} << pick(3);
+      return b_->wukong(name("wukong"), wide_concat(axis), field,
+                        {.layers = 1 + pick(2),
+                         .machine_fields = 1 + pick(3),
+                         .linear_fields = 1 + pick(3),
+                         .rank = 1 + pick(3),
+                         .hidden = {5},
+                         .activation = any_activation()});
+    }
     if (pick(3) == 0) return b_->dot_between({on(axis), on(axis)}, {b_->concat({on(axis), on(axis)}), on(axis)}, dim);
     return b_->dot({on(axis), on(axis), on(axis), on(axis)}, dim, {any_order(), pick(2) == 0});
   }

@@ -620,6 +620,38 @@ def self_attention():
     case.save(model)
 
 
+def wukong():
+    """Wukong as published (Zhang et al. 2024): the factorisation machine's X X^T Y as the products of X with Y^T X, and
+    the residual projected where the number of fields changes."""
+    case = Case("wukong")
+    case.add_items({"x": 20}, scales=SCALES)
+
+    def norm(name, x):
+        width = x.shape[-1]
+        return F.layer_norm(x, (width,), case.weight(name + ".weight", width), case.weight(name + ".bias", width),
+                            f32(0.5))
+
+    def layer(name, x, machine_fields, linear_fields, rank):
+        rows, fields, dim = x.shape
+        made = machine_fields + linear_fields
+        projected = made if fields != made else 0
+        weight = case.weight(name + ".fields.weight", rank + linear_fields + projected, fields)
+        y, compression, projection = weight.split([rank, linear_fields, projected])
+        products = (x @ x.transpose(1, 2) @ y.T).flatten(1)
+        machine = layers.mlp(case.weight, name + ".machine", norm(name + ".products", products),
+                             [6, 5, machine_fields * dim], "silu")
+        z = torch.cat([machine.view(rows, machine_fields, dim), compression @ x], 1)
+        return norm(name + ".norm", z + (projection @ x if projected else x))
+
+    def model(request):
+        x = request.dense("x").view(-1, 5, 4)
+        for i in range(2):
+            x = layer(f"layers.{i}", x, 1, 2, 3)
+        return {"layers": x.flatten(1)}
+
+    case.save(model)
+
+
 def interactions():
     case = Case("interactions")
     for scale in SCALES:
@@ -693,4 +725,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         recurrent, self_attention, hstu, rank_mixer, cin, auto_int, interactions, experts, keras]
+         recurrent, self_attention, hstu, rank_mixer, cin, auto_int, wukong, interactions, experts, keras]

@@ -172,6 +172,15 @@ struct RankMixerOptions {
   Activation activation = warprank::gelu;  ///< inside the feed-forward networks
   float eps = 1e-5f;                       ///< added to the layer norms' variances
 };
+struct WukongOptions {
+  int64_t layers = 3;                      ///< number of layers, one after another
+  int64_t machine_fields = 16;             ///< new fields of a layer's factorisation machine block
+  int64_t linear_fields = 16;              ///< new fields of its linear compression block
+  int64_t rank = 16;                       ///< mixtures of fields, with which the block multiplies each field
+  std::vector<int64_t> hidden = {};        ///< inner layers of the block's MLP; none: a linear layer
+  Activation activation = warprank::relu;  ///< of the inner layers
+  float eps = 1e-5f;                       ///< added to the layer norms' variances
+};
 struct CrossOptions {
   int64_t layers = 1;  ///< number of layers, one after another
   int64_t rank = 0;    ///< 0: full matrices; else W (V x) with an inner width of `rank`
@@ -351,6 +360,14 @@ class Builder {
   /// tokens ("<name>.tokens"); each layer mixes them ("<name>.<i>.mix") and has a feed-forward network for each token
   /// ("<name>.<i>.ffn.0", ".1", stacked), a residual, and a norm of each token ("<name>.<i>.norm").
   Tensor rank_mixer(const std::string& name, Tensor x, RankMixerOptions options, SourceLine at = SourceLine::current());
+  /// [axis, (machine_fields + linear_fields) * dim]: the layers of Wukong (Zhang et al. 2024) over fields X of `dim`
+  /// columns. A layer has a factorisation machine block, an MLP "<name>.<i>.machine.<j>" over the layer norm
+  /// ("<name>.<i>.products") of the products of each field with each of `rank` mixtures of fields, and behind its
+  /// fields a linear compression block; X is added, and each field normed ("<name>.<i>.norm", of `dim` columns).
+  /// Mixtures, compressed fields, and the new fields to be added where X has another number of fields, are the rows of
+  /// one weight in this order, "<name>.<i>.fields.weight" [rows, fields of X].
+  Tensor wukong(const std::string& name, Tensor x, int64_t dim, const WukongOptions& options,
+                SourceLine at = SourceLine::current());
   /// [axis, 1]: the wide part, the sum of all columns of all terms plus "<name>.bias" [1].
   Tensor wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at = SourceLine::current());
 

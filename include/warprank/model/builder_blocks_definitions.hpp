@@ -220,6 +220,43 @@ WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor 
   return apply(ElementwiseFunction::mul, {Operand(sum, at), Operand(1.0f / static_cast<float>(tokens), at)}, at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::wukong(const std::string& name, Tensor x, int64_t dim,
+                                            const WukongOptions& options, SourceLine at) {
+  const std::string what = "wukong '" + name + "'";
+  if (!check_tensor(at, what, x)) return {this};
+  const int64_t of_machine = options.machine_fields, of_linear = options.linear_fields, rank = options.rank;
+  if (options.layers < 1 || dim < 1 || of_machine < 1 || of_linear < 1 || rank < 1) {
+    problem(at, what, "1 or more layers, columns of a field, fields of both blocks, and mixtures",
+            std::to_string(options.layers) + " layers, dim " + std::to_string(dim) + ", " + std::to_string(of_machine) +
+                " and " + std::to_string(of_linear) + " fields, rank " + std::to_string(rank));
+    return {this};
+  }
+  const int64_t made_fields = of_machine + of_linear;
+  std::vector<int64_t> layers = options.hidden;
+  layers.push_back(width_of_all(of_machine, dim));
+  for (int64_t i = 0; i < options.layers; ++i) {
+    const std::string layer = name + "." + std::to_string(i);
+    const bool projects = width_of(x) != width_of_all(made_fields, dim);
+    const int64_t rows = rank + of_linear + (projects ? made_fields : 0);
+    const Tensor made = field_linear(layer + ".fields", {x}, dim, rows, {false, identity, -1, 0}, at);
+    if (!check_tensor(at, what, made)) return {this};
+    const auto part = [&](int64_t begin, int64_t end) { return slice(made, begin * dim, end * dim, at); };
+    const Tensor products =
+        layer_norm(layer + ".products", dot_between({x}, {part(0, rank)}, dim, at), {options.eps, true, 1, false}, at);
+    const Tensor machine = mlp(layer + ".machine", products, layers, options.activation, {}, at);
+    const Tensor linear_block = part(rank, rank + of_linear);
+    // Each block's fields are added and normed for themselves, so that their concat is no copy.
+    const Tensor residual = projects ? part(rank + of_linear, rows) : x;
+    const auto normed = [&](Tensor block, int64_t begin, int64_t end) {
+      const Tensor sum = apply(ElementwiseFunction::add,
+                               {Operand(block, at), Operand(slice(residual, begin * dim, end * dim, at), at)}, at);
+      return layer_norm(layer + ".norm", sum, {options.eps, true, end - begin, false}, at);
+    };
+    x = concat({normed(machine, 0, of_machine), normed(linear_block, of_machine, made_fields)}, at);
+  }
+  return x;
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions options, SourceLine at) {
   if (options.layers < 1 || options.rank < 0) {
     problem(at, "cross '" + name + "'", "one layer or more and a rank of 0 or more",
