@@ -13,8 +13,8 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/host/activation.hpp"
-#include "warprank/ops/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
+#include "warprank/ops/int8_weights.hpp"
 
 namespace warprank { inline namespace v0 { namespace host_backend {
 

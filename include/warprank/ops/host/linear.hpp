@@ -52,9 +52,9 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
 #include "warprank/ops/host/amx.hpp"
-#include "warprank/ops/int8_weights.hpp"
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
+#include "warprank/ops/int8_weights.hpp"
 
 namespace warprank { inline namespace v0 { namespace host_ops {
 
