@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of xDeepFM's compressed interaction network, recognised by what they compute: act(W v + b) of the products
-v of all pairs of two rows' fields, the same for each column of a field, and sums of the new fields' columns."""
+"""Layers over fields, recognised by what they compute: act(W v + b), the same for each column of a field. v are fields
+(Wukong's linear compression), or the products of all pairs of two rows' fields (xDeepFM's compressed interaction
+network), of which the new fields' columns may be summed."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 
 import warprank as wr
 
-from .cells import PAIR, columns_of, source_numbers
+from .cells import COLUMN_SHIFT, PAIR, POSITIONS, columns_of, source_numbers
 from .din import of_one
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Maps:
     """A layer, whose result is [out, dim]. When it is made it has the maps and the sums that were noted as read, and all
     maps if another is."""
 
-    factors: np.ndarray  # [fields, dim]
+    factors: np.ndarray | None  # [fields, dim]; None: the layer is over the fields, not over products
     fields: np.ndarray
     weight: np.ndarray  # [out, factors * fields]
     bias: np.ndarray | None
@@ -44,7 +45,11 @@ class Maps:
     @property
     def cells(self) -> np.ndarray:
         """That it reads."""
-        return np.concatenate([self.factors, self.fields]).ravel()
+        return np.concatenate(self.operands).ravel()
+
+    @property
+    def operands(self) -> list[np.ndarray]:
+        return [x for x in (self.factors, self.fields) if x is not None]
 
     def columns(self, p: Program, wanted: np.ndarray) -> tuple[Any, np.ndarray, int]:
         """What Sources ask of the maps."""
@@ -69,7 +74,7 @@ class Maps:
             return
         self.order = sorted(self.kept | self.summed, key=lambda m: ((m in self.summed) + (m not in self.kept), m))
         axis, name = p.sources.axis_of(self.cells), p.layer(self.path)
-        inputs = [p.sources.gather(x, axis) for x in (self.factors, self.fields)]
+        inputs = [p.sources.gather(x, axis) for x in self.operands]
         p.weights[f"{name}.weight"] = self.weight[self.order]
         if self.bias is not None:
             p.weights[f"{name}.bias"] = self.bias[self.order]
@@ -84,13 +89,15 @@ class Maps:
         source.data, source.make = maps, lambda columns: maps.columns(p, columns)
 
 
-def products(p: Program, rows: np.ndarray, weight: np.ndarray, bias: np.ndarray | None,
-             path: str | None) -> np.ndarray | None:
-    """[dim, out] of a linear layer of rows [dim, inputs], where those are the products of pairs of fields."""
-    found = _factors(p, rows)
-    if found is None or PAIR in p.sources.axis_of(rows) or len(found[0]) + len(found[1]) > _most_operands(len(rows)):
+def over_fields(p: Program, rows: np.ndarray, weight: np.ndarray, bias: np.ndarray | None,
+                path: str | None) -> np.ndarray | None:
+    """[dim, out] of a linear layer of rows [dim, inputs], where those are fields, or products of pairs of fields."""
+    found: tuple[np.ndarray | None, np.ndarray] | None = _factors(p, rows) or _fields(rows)
+    if found is None or PAIR in p.sources.axis_of(rows):
         return None
     maps = Maps(*found, weight, bias, path or p.module_path() or p.default_name())
+    if sum(map(len, maps.operands)) > _most_operands(len(rows)):
+        return None
     _reads(p, maps.cells)
     return _added(p, maps).T
 
@@ -147,6 +154,12 @@ def _factors(p: Program, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | No
         if (a == a[:, :, :1]).all() and (b == b[:, :1]).all():
             return a[:, :, 0].T, b[:, 0].T
     return None
+
+
+def _fields(rows: np.ndarray) -> tuple[None, np.ndarray] | None:
+    """The fields [n, dim] of which rows [dim, n] are the columns; one field is a layer's row."""
+    is_turned = len(rows) > 1 and rows.shape[1] > 1 and (np.diff(rows, axis=0) == 1 << COLUMN_SHIFT).all()
+    return (None, rows.T) if is_turned and not (rows & POSITIONS).any() else None
 
 
 def sums(p: Program, rows: np.ndarray) -> np.ndarray | None:

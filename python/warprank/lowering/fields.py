@@ -18,6 +18,10 @@ def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """[len(a), len(b)]: the products of fields with fields. Only those that are wanted are computed; those of a field of
     a lie side by side."""
     dim = a.shape[1]
+    left, i = np.unique(a, axis=0, return_inverse=True)
+    right, j = np.unique(b, axis=0, return_inverse=True)
+    if len(np.unique(np.concatenate([left, right]), axis=0)) == len(left) + len(right):
+        return _dots_between(p, left, right)[i.reshape(-1, 1), j.reshape(1, -1)]
     places: dict[bytes, int] = {}
     for each in (*b, *a):
         places.setdefault(np.ascontiguousarray(each).tobytes(), len(places))
@@ -43,6 +47,14 @@ def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     made: dict[bool, Any] = {}
     return p.sources.add(axis, len(fields) * (len(fields) + 1) // 2, "dots", make, by_column=True)[number]
+
+
+def _dots_between(p: Program, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The same of fields of which none is on both sides."""
+    axis = p.sources.axis_of(left, right)
+    made = p.sources.add(axis, len(left) * len(right), "dots", lambda: p.builder.dot_between(
+        [p.sources.gather(left, axis)], [p.sources.gather(right, axis)], left.shape[1]))
+    return made.reshape(len(left), len(right))
 
 
 def products_of_pairs(p: Program, terms: np.ndarray) -> np.ndarray | None:

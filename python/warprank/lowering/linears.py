@@ -23,7 +23,7 @@ def linear(p: Program, x: Any, weight: np.ndarray, bias: np.ndarray | None = Non
     if x.batch == -1:
         raise Unsupported("each row by itself", "a layer over the batch")
     given = x.cells.reshape(-1, width)
-    rows = cin.products(p, given, weight, bias, path)
+    rows = cin.over_fields(p, given, weight, bias, path)
     if rows is None:  # the same layer for each field
         rows = np.stack([linear_row(p, events.Layer(cells, weight, bias, path)) for cells in given])
     return x.like(rows.reshape(*x.cells.shape[:-1], out))

@@ -51,9 +51,16 @@ def steps(made):
     return wr.compile(made.graph).num_steps
 
 
+def nodes(made, kind):
+    return [node for node in json.loads(wr.compile(made.graph).graph.to_json())["nodes"] if node["op"] == kind]
+
+
 def ops(made, kind):
-    nodes = json.loads(wr.compile(made.graph).graph.to_json())["nodes"]
-    return [node.get("settings") for node in nodes if node["op"] == kind]
+    return [node.get("settings") for node in nodes(made, kind)]
+
+
+def inputs_of(made, kind):
+    return [len(node["inputs"]) for node in nodes(made, kind)]
 
 
 # --- xDeepFM
@@ -203,9 +210,9 @@ def test_layers_of_products_that_are_no_cin():
 
     def with_a_product_twice(fields):
         return outer_by_einsum(fields, fields)[:, [1, *range(1, FIELDS * FIELDS)]]
-    assert ops(exported(Part(of_next_column)), "field_linear")
+    assert inputs_of(exported(Part(of_next_column)), "field_linear") == [2]
     for products in (with_a_product_twice, lambda x: outer_by_einsum(x, x)[:, order]):
-        assert not ops(exported(Part(products)), "field_linear")
+        assert inputs_of(exported(Part(products)), "field_linear") == [1]  # the products themselves
 
 
 # --- AutoInt
@@ -313,6 +320,79 @@ def test_a_residual_of_other_fields_is_added():
         def forward(self, x):
             return torch.relu(self.attended(x) + x.flip(1) @ self.rest)
     assert [op["residual"] for op in ops(exported(Part()), "field_attention")] == [False]
+
+
+# --- Wukong
+
+
+class Mixed(nn.Module):
+    """A linear layer over fields, with and without a bias, as modules write it."""
+
+    def __init__(self, write, bias):
+        super().__init__()
+        self.layer, self.write = nn.Linear(FIELDS, 3, bias=bias), write
+
+    def forward(self, x):
+        return torch.relu(self.write(self.layer, x))
+
+
+@pytest.mark.parametrize("bias", (False, True))
+@pytest.mark.parametrize("write", (lambda layer, x: layer(x.transpose(1, 2)).transpose(1, 2),
+                                   lambda layer, x: layer(x.permute(0, 2, 1))))
+def test_a_linear_layer_over_fields_is_one(write, bias):
+    made = exported(Mixed(write, bias))
+    found, = ops(made, "field_linear")
+    assert (found["name"], found["dim"], found["out"], found["bias"]) == ("part.layer", DIM, 3, bias)
+    assert found["activation"]["kind"] == "relu"
+    assert len(ops(made, "linear")) == 1  # the head
+
+
+class Machine(nn.Module):
+    """Products of all fields with mixtures of them, [B, FIELDS * rank]."""
+
+    def __init__(self, fields=FIELDS, rank=3):
+        super().__init__()
+        self.mixtures = nn.Parameter(torch.randn(fields, rank))
+
+    def forward(self, x):
+        return torch.bmm(x, x.transpose(1, 2) @ self.mixtures).flatten(1)
+
+
+def test_products_with_mixtures_of_fields_are_one_dot():
+    made = exported(Machine())
+    found, = ops(made, "dot")
+    assert found["num_left"] == FIELDS
+    assert len(ops(made, "field_linear")) == 1 and len(ops(made, "linear")) == 1
+
+
+def test_products_of_fields_of_two_sets_are_between_them():
+    class Halves(nn.Module):
+        def forward(self, x):
+            return x[:, 3:] @ x[:, [2, 0, 2]].transpose(1, 2)
+
+    found, = ops(exported(Halves()), "dot")
+    assert found["num_left"] == 2
+
+
+class WukongLayer(nn.Module):
+    """LN(concat(FMB(x), LCB(x)) + x) (Zhang et al. 2024)."""
+
+    def __init__(self):
+        super().__init__()
+        self.machine, self.compression = Machine(), nn.Linear(FIELDS, 2, bias=False)
+        self.products, self.norm = nn.LayerNorm(FIELDS * 3), nn.LayerNorm(DIM)
+        self.mlp = nn.Sequential(nn.Linear(FIELDS * 3, 16), nn.ReLU(), nn.Linear(16, (FIELDS - 2) * DIM))
+
+    def forward(self, x):
+        fields = self.mlp(self.products(self.machine(x))).view(len(x), FIELDS - 2, DIM)
+        compressed = self.compression(x.transpose(1, 2)).transpose(1, 2)
+        return self.norm(torch.cat([fields, compressed], 1) + x)
+
+
+def test_a_layer_of_wukong_is_few_launches():
+    one, two = (exported(nn.Sequential(*[WukongLayer() for _ in range(n)])) for n in (1, 2))
+    assert len(ops(two, "field_linear")) == 4 and len(ops(two, "dot")) == 2
+    assert steps(two) - steps(one) == 7
 
 
 # --- products of pairs, sums, multiples
