@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import events, layers
+from . import events, linears
 from .cells import Unsupported, Value
 from .expressions import EMPTY, FUNCTIONS, PADDING, at, constant, constant_of, elementwise, masked_value
 from .inputs import last_name
@@ -132,5 +132,5 @@ def last_or_padding(p: Program, cells: np.ndarray, given: Lengths) -> np.ndarray
         return picked
     parent = p.sources.of(given.cell)[0].axis
     is_empty = elementwise(p, "equal", [np.array([given.cell]), 0.0], 1, parent)
-    of_empty = layers.linear_row(p, events.Layer(is_empty, np.array(first, np.float32)[:, None]))
+    of_empty = linears.linear_row(p, events.Layer(is_empty, np.array(first, np.float32)[:, None]))
     return elementwise(p, "add", [picked, of_empty], len(cells), parent)

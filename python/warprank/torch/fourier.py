@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..lowering import layers
+from ..lowering import linears
 from ..lowering.arithmetic import apply
 from ..lowering.cells import Unsupported, Value, move, numbers, row_dimension
 from .handlers import handles
@@ -36,7 +36,7 @@ def fourier(p: Program, x: Any, n: int | None = None, dim: int = -1, norm: str |
     matrix = torch.view_as_real(each.resolve_conj()).flatten(1) if is_complex else each
     flat = given if parts == 1 else move(torch.ops.aten.flatten.using_ints, (given, -2, -1), {}, p.batch,
                                          torch.from_numpy)
-    made = layers.linear(p, flat, matrix.t().contiguous().numpy(), None, None)
+    made = linears.linear(p, flat, matrix.t().contiguous().numpy(), None, None)
     if not is_complex:
         return _moved(p, made, -1, dim)
     apart = move(torch.ops.aten.unflatten.int, (made, -1, [-1, 2]), {}, p.batch, torch.from_numpy)
