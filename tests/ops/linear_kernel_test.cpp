@@ -766,12 +766,20 @@ TEST(LinearTilings, AreNotCutIntoPartsThatAreShortOrDoNotFitOnTheCard) {
 TEST(LinearTilings, FitSharedMemory) {
   for (const auto& shape : warprank::detail::linear::tile_shapes) {
     for (const int64_t blocks : {1, 1000}) {
-      // As many blocks as share a T4 by their registers, or two where there are no more.
-      const int64_t resident = blocks == 1 ? 1 : shape.min_blocks;
-      EXPECT_LE(resident * (shape.shared_bytes(2, shape.stages_of(75, blocks)) + (1 << 10)), 64 << 10) << shape.name;
+      EXPECT_LE(shape.shared_bytes(2, shape.stages_of(75, blocks)) + (4 << 10), 64 << 10) << shape.name;
       EXPECT_LE(shape.shared_bytes(2, shape.stages_of(80, blocks)) + (4 << 10), 99 << 10) << shape.name;
     }
   }
+}
+
+/// Three blocks share a T4's shared memory, unless each has a multiprocessor for itself.
+TEST(LinearTilings, HaveTwoStagesBeforeSm80WhereBlocksShareNothing) {
+  const auto& shape = tile_shape(LinearTile::staged_64x64);
+  EXPECT_EQ(shape.stages_of(75, 40), 2);
+  EXPECT_EQ(shape.stages_of(75, 41), 1);
+  EXPECT_LE(3 * (shape.shared_bytes(2, 1) + (2 << 10)), 64 << 10);
+  EXPECT_EQ(shape.stages_of(80, 40), shape.stages);
+  EXPECT_EQ(tile_shape(LinearTile::staged_64x128).stages_of(75, 1000), 2);
 }
 
 /// Sums that another kernel left, in rows that are further apart than they are wide, and the rest of the layers.

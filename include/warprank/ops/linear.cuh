@@ -82,12 +82,15 @@ class LinearLaunch : public Primitive {
   /// The number of parts into which a layer's sums are cut.
   int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }
 
-  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+  /// A template, so that units which launch no linear layers of their own, such as those of mlp.cuh, compile no kernels
+  /// for INT8.
+  template <class Stream = device::Stream>
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, Stream stream = {}) const {
     check(memory);
     if (plan_.is_int8)
-      detail::linear::launch_int8(plan_, memory, stream);
+      detail::linear::launch<int8_t>(plan_, memory, stream);
     else
-      detail::linear::launch(plan_, memory, stream);
+      detail::linear::launch<float16>(plan_, memory, stream);
   }
 
  private:

@@ -209,11 +209,9 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
   return plan;
 }
 
-/// Of a plan whose weights are in FP16, and in INT8.
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory,
-                                                    device::Stream stream);
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_int8(const Plan& plan, const LaunchMemory& memory,
-                                                         device::Stream stream);
+/// Of a plan with weights of this type: float16 or int8_t.
+template <class Weight>
+WARPRANK_HIDDEN void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
 template <int Target, class Weight, int Tile = 0>
@@ -235,7 +233,7 @@ WARPRANK_HIDDEN inline void launch_tiles(const Plan& plan, const Descriptor* lay
 }
 
 template <class Weight>
-WARPRANK_HIDDEN void launch_typed(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
+void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
   if (plan.num_blocks == 0) return;
   const auto* layers = static_cast<const Descriptor*>(memory.descriptors);
   auto* tickets = static_cast<uint32_t*>(memory.workspace);
@@ -243,13 +241,10 @@ WARPRANK_HIDDEN void launch_typed(const Plan& plan, const LaunchMemory& memory, 
   device::dispatch_target<75, 80>(
       plan.target, [&](auto target) { launch_tiles<target(), Weight>(plan, layers, partials, tickets, stream); });
 }
-
-WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
-  launch_typed<float16>(plan, memory, stream);
-}
-WARPRANK_KERNELS_INLINE void launch_int8(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
-  launch_typed<int8_t>(plan, memory, stream);
-}
+#endif
+#if defined(WARPRANK_KERNELS_OF_LINEAR)
+template void launch<float16>(const Plan& plan, const LaunchMemory& memory, device::Stream stream);
+template void launch<int8_t>(const Plan& plan, const LaunchMemory& memory, device::Stream stream);
 #endif
 
 }}}  // namespace warprank::v0::detail::linear

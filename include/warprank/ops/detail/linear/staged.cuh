@@ -280,10 +280,11 @@ class StagedProduct {
     }
   }
   WARPRANK_DEVICE void multiply_by_registers(bool works, Sums& sums) {
+    const bool has_two_stages = shape.stages_by_registers == 2 || layer_.has_two_stages;
     copy_rows(nullptr);
     char* stage = slots_;
     for (int first = begin_; first < end_; first += stage_steps) {
-      if (!layer_.has_two_stages && first > begin_) device::sync_block();
+      if (!has_two_stages && first > begin_) device::sync_block();
       place(stage);
       device::sync_block();
       advance();
@@ -298,7 +299,7 @@ class StagedProduct {
         load_weights<1>(w[1], stage, s);
         multiply_step<Target>(sums, w, x);
       }
-      if (layer_.has_two_stages) stage = stage == slots_ ? slots_ + slot_bytes : slots_;
+      if (has_two_stages) stage = stage == slots_ + slot_bytes ? slots_ : stage + slot_bytes;
     }
   }
 

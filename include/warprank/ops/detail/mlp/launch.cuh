@@ -313,7 +313,8 @@ WARPRANK_HIDDEN inline void launch_rows(const Plan& plan, const Descriptor* laye
 WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
   const auto* at = static_cast<const unsigned char*>(memory.descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
-    linear::launch(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]}, stream);
+    linear::launch<float16>(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]},
+                            stream);
     at += plan.levels[l].descriptors.size() * sizeof(linear::Descriptor);
   }
   const auto* layers = reinterpret_cast<const Descriptor*>(at);
