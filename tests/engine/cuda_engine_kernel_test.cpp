@@ -717,8 +717,8 @@ TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
     context.rebind(Model::bind(s.plan, other_weights, tables, all_linears_by(LinearKernel::tiles)));
     FAIL();
   } catch (const invalid_argument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("Context::rebind: expected a model, bound with the same tuning and "
-                                        "linear_kernel, whose "));
+    EXPECT_THAT(error.what(), HasSubstr("Context::rebind: expected a model, bound with the same tuning, "
+                                        "linear_kernel and cuda_int8, whose "));
   }
   EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
 }
