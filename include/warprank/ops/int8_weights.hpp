@@ -35,8 +35,8 @@ inline int8_t to_int8(float weight, float scale) {
 inline void check_int8(const std::string& name, Span<const float> weight) {
   for (int64_t i = 0; i < weight.size(); ++i)
     if (!std::isfinite(std::abs(weight[i]) / 127 * 127))
-      throw invalid_argument(name + ", element " + std::to_string(i),
-                             "a number that is finite in INT8, at most 3.4028234e+38", std::to_string(weight[i]));
+      raise(invalid_argument(name + ", element " + std::to_string(i),
+                             "a number that is finite in INT8, at most 3.4028234e+38", std::to_string(weight[i])));
 }
 
 }}  // namespace warprank::v0

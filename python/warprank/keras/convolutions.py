@@ -10,7 +10,7 @@ import numpy as np
 
 from ..lowering.arithmetic import apply, refused_if_read
 from ..lowering.cells import Unsupported, Value, numbers
-from ..lowering.layers import linear
+from ..lowering.linears import linear
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import handles

@@ -14,7 +14,7 @@ from ..lowering.cells import Unsupported, Value, move, numbers, row_dimension
 from .handlers import handles
 
 if TYPE_CHECKING:
-    from .program import Program
+    from ..lowering.program import Program
 
 
 class Complex(Value):
