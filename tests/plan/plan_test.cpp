@@ -853,6 +853,16 @@ TEST(GroupLaunches, LetsConcatsThatCopyShareALaunchWithRowPrograms) {
               ElementsAre("linear: l m"));
 }
 
+/// In PLE a concat that waited for one of the next level would part the mixes of the tasks.
+TEST(GroupLaunches, LetsNoConcatWaitWhereThatCostsALaunch) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("item", b.axis("user")), 64);
+    const auto tasks = b.ple("ple", x, {.tasks = 2, .levels = {{32}, {16}}});
+    return {{"ctr", b.mlp("ctr", tasks[0], {1})}, {"cvr", b.mlp("cvr", tasks[1], {1})}};
+  });
+  EXPECT_EQ(plan.storage().steps.size(), 7u);
+}
+
 TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
   Passes passes = only(&Passes::group_launches);
   passes.fuse_tails = true;

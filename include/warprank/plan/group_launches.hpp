@@ -21,8 +21,11 @@ namespace detail {
 /// Puts nodes in the order of their launches. A unit is a node, or a chain that an earlier pass has made a group.
 class LaunchGrouper {
  public:
-  explicit LaunchGrouper(const Graph& graph)
+  /// `concats_join`: those that copy share launches with row programs; else they run as soon as they can, each by
+  /// itself.
+  LaunchGrouper(const Graph& graph, bool concats_join)
       : graph_(graph),
+        concats_join_(concats_join),
         rewriter_(graph),
         placements_(plan_storage(graph, true, false).placements),
         unit_of_(graph.nodes.size()),
@@ -57,7 +60,7 @@ class LaunchGrouper {
     if (nodes.size() == 1) {
       const Op& op = graph_.node(nodes[0]).op;
       const bool copies = std::holds_alternative<ConcatOp>(op) && placements_[static_cast<size_t>(nodes[0])].copied;
-      if (copies) return {StepKind::rows, 0, false};
+      if (copies && concats_join_) return {StepKind::rows, 0, false};
       return {step_kind(op), kernel_variant(op), false};
     }
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
@@ -137,6 +140,7 @@ class LaunchGrouper {
   }
 
   const Graph& graph_;
+  const bool concats_join_;
   Rewriter rewriter_;
   std::vector<Placement> placements_;    // by node
   std::vector<std::vector<int>> units_;  // nodes in order
@@ -149,7 +153,12 @@ class LaunchGrouper {
 
 /// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch: all look-ups;
 /// the user's shares of all split linears; first layers of experts, gates and towers side by side; chains of one depth;
-/// attentions; row-by-row ops, and concats that copy. A launch waits for nodes that could join it.
-inline Graph group_launches(const Graph& graph) { return detail::LaunchGrouper(graph).run(); }
+/// attentions; row-by-row ops. A launch waits for nodes that could join it. Concats that copy join row-by-row ops where
+/// that saves launches: a concat that waits may hold up what reads it, such as a mix of PLE, which then misses others.
+inline Graph group_launches(const Graph& graph) {
+  const auto num_launches = [](const Graph& grouped) { return plan_storage(grouped, true, false).steps.size(); };
+  Graph alone = detail::LaunchGrouper(graph, false).run(), joined = detail::LaunchGrouper(graph, true).run();
+  return num_launches(joined) < num_launches(alone) ? joined : alone;
+}
 
 }}}  // namespace warprank::v0::plan
