@@ -52,9 +52,7 @@ inline std::vector<DenseLayer> random_stack(const std::vector<int64_t>& widths, 
 }
 
 inline const unsigned char* upload_packed(Memory& memory, const DenseLayer& layer, DType weight_type = DType::f16) {
-  const Span<const float> weight(layer.weight), bias(layer.bias);
-  const auto packed = weight_type == DType::i8 ? pack_int8_linear(weight, bias, layer.in, layer.out)
-                                               : pack_linear(weight, bias, layer.in, layer.out);
+  const auto packed = pack_linear(weight_type, layer.weight, layer.bias, layer.in, layer.out);
   return memory.upload(packed.data(), packed.size());
 }
 

@@ -60,7 +60,8 @@ def measure(program, case):
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.json"
         ran = subprocess.run([f"{ROOT}/tools/t4/run", program, model, folder, str(requests), str(items),
-                              str(TABLE_ROWS), "cuda", precision], input="1 1\n", capture_output=True, text=True, check=False,
+                              str(TABLE_ROWS), "cuda", precision],
+                             input="1 1\n", capture_output=True, text=True, check=False,
                              env={**os.environ, "T4_TIME": "1", "T4_REPORT": report, "WARPRANK_TUNE_AT_BIND": "0"})
         if ran.returncode != 0:
             sys.exit(f"{name_of(case)} failed with {ran.returncode}:\n{ran.stderr[-2000:]}")

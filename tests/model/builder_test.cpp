@@ -190,13 +190,17 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("a name for the weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix_tokens("", i, 1); });
   expect("one token and one layer or more",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 0}); });
-  expect("1 or more layers, columns of a field, fields of both blocks, and mixtures, got 0 layers, dim 2, 16 and 16",
-         [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.layers = 0}); });
+  expect(
+      "1 or more layers, and 1 to 16777216 columns of a field, fields of both blocks, and mixtures, got 0 layers, "
+      "dim 2, 16 and 16",
+      [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.layers = 0}); });
   expect("16 and 0 fields, rank 16",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.linear_fields = 0}); });
   expect("0 and 16 fields, rank 16",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.machine_fields = 0}); });
   expect("rank 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.rank = 0}); });
+  expect("rank 9223372036854775807",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 2, {.rank = INT64_MAX}); });
   expect("got 3 layers, dim 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 0, {}); });
   expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.wukong("w", i, 3, {}); });
   expect("one token and one layer or more",

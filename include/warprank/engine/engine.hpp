@@ -80,8 +80,8 @@ struct BindOptions {
   /// The precision of linears on the host; model.describe() tells the choice. Other engines ignore it.
   HostPrecision host_precision = HostPrecision::fp32;
   /// Linears, cross layers and experts whose weights a GPU keeps in INT8, with a scale for each output
-  /// (ops/int8_weights.hpp): half the bytes of FP16. By name; "*" is all. Linears of one output, and those that one
-  /// launch chains, keep theirs; Context::describe tells which. Other engines ignore it (docs/SERVING.md).
+  /// (ops/int8_weights.hpp): half the bytes of FP16. By name; "*" is all. Linears of up to 8 outputs, and those that
+  /// one launch chains, keep theirs; Context::describe tells which. Other engines ignore it (docs/SERVING.md).
   std::vector<std::string> cuda_int8 = {};
   /// The kernels of linears on a GPU, as measured there (cuda_tuning.hpp); for linears that it does not have, a rule
   /// chooses. Null: bind measures by itself, as auto_tuning says (engine/tuning.hpp).

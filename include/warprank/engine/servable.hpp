@@ -11,6 +11,7 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/engine/divided_requests.hpp"
+#include "warprank/engine/int8_linears.hpp"
 #include "warprank/engine/model.hpp"
 #include "warprank/plan/divide.hpp"
 
@@ -24,8 +25,12 @@ class Servable {
   /// Binds both plans of a divided one, as Model::bind does.
   static Servable bind(std::shared_ptr<const DividedRequests> requests, const Weights& weights, const Tables& tables,
                        const BindOptions& options = {}) {
-    Servable both(Model::bind(requests->plan().items, weights, tables, options));
-    both.users_ = Model::bind(requests->plan().user, weights, tables, options);
+    const Plan &items = requests->plan().items, &user = requests->plan().user;
+    BindOptions of_side = options;
+    of_side.cuda_int8 = detail::int8_names_for(items.source(), user.source(), options.cuda_int8);
+    Servable both(Model::bind(items, weights, tables, of_side));
+    of_side.cuda_int8 = detail::int8_names_for(user.source(), items.source(), options.cuda_int8);
+    both.users_ = Model::bind(user, weights, tables, of_side);
     both.requests_ = std::move(requests);
     return both;
   }

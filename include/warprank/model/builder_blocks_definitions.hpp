@@ -225,8 +225,11 @@ WARPRANK_HOST_INLINE Tensor Builder::wukong(const std::string& name, Tensor x, i
   const std::string what = "wukong '" + name + "'";
   if (!check_tensor(at, what, x)) return {this};
   const int64_t of_machine = options.machine_fields, of_linear = options.linear_fields, rank = options.rank;
-  if (options.layers < 1 || dim < 1 || of_machine < 1 || of_linear < 1 || rank < 1) {
-    problem(at, what, "1 or more layers, columns of a field, fields of both blocks, and mixtures",
+  const int64_t fewest = std::min({options.layers, dim, of_machine, of_linear, rank});
+  if (fewest < 1 || std::max({dim, of_machine, of_linear, rank}) > max_width) {
+    problem(at, what,
+            "1 or more layers, and 1 to " + std::to_string(max_width) +
+                " columns of a field, fields of both blocks, and mixtures",
             std::to_string(options.layers) + " layers, dim " + std::to_string(dim) + ", " + std::to_string(of_machine) +
                 " and " + std::to_string(of_linear) + " fields, rank " + std::to_string(rank));
     return {this};

@@ -32,6 +32,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/ops/detail/experts/split.cuh"
 #include "warprank/ops/mlp.cuh"
+#include "warprank/ops/pack_int8_linear.hpp"
 #include "warprank/ops/scene_rows.cuh"
 
 namespace warprank { inline namespace v0 {

@@ -8,7 +8,7 @@
 ///
 /// | Array    | Shape             | Type       |                                                                |
 /// |----------|-------------------|------------|----------------------------------------------------------------|
-/// | W, b     | [out, in], [out]  | packed     | by pack_linear or pack_int8_linear (ops/pack_linear.hpp), once |
+/// | W, b     | [out, in], [out]  | packed     | by pack_linear or pack_int8_linear, once                       |
 /// | x        | [M, in]           | FP16       |                                                                |
 /// | y        | [M, out]          | FP16, FP32 | may be columns of a wider row                                  |
 /// | row_bias | [segments, out]   | FP16, FP32 | optional; without segments [M, out]                            |
@@ -51,7 +51,7 @@ namespace warprank { inline namespace v0 {
 
 /// One layer of a launch. Everything it points to is in device memory.
 struct LinearLayer {
-  const void* weights = nullptr;      ///< packed; aligned to 16. With groups, by pack_experts
+  const void* weights = nullptr;      ///< packed; aligned to 16. With groups, by experts.cuh
   DType weight_type = DType::f16;     ///< or i8: packed by pack_int8_linear; the same for all of a launch but heads
   Matrix<const float16> x;            ///< [capacity, in]
   const int64_t* num_rows = nullptr;  ///< M; null: always the capacity

@@ -35,9 +35,8 @@ struct PackedInt8Layout {
   constexpr int64_t bias_offset() const {  ///< in bytes
     return is_head() ? as_halves().bias_offset() : num_pairs() * num_steps() * step_bytes;
   }
-  constexpr int64_t scale_offset() const {
-    return bias_offset() + num_pairs() * pair * 4;
-  }  ///< in bytes; not of a head
+  /// In bytes; not of a head.
+  constexpr int64_t scale_offset() const { return bias_offset() + num_pairs() * pair * 4; }
   constexpr int64_t bytes() const { return scale_offset() + (is_head() ? 0 : num_pairs() * pair * 4); }
   /// Where the byte of output n and input k is; not of a head.
   constexpr int64_t index(int64_t n, int64_t k) const {
@@ -64,8 +63,8 @@ inline Buffer<unsigned char> pack_int8_linear(Span<const float> weight, Span<con
   detail::check_packed_sizes(weight.size(), bias.size(), in, out);
   check_int8("weight of a linear layer", weight);
   Buffer<unsigned char> packed(layout.bytes());
-  std::memset(packed.data(), 0, static_cast<size_t>(packed.size()));
   std::memset(packed.data(), layout.zero, static_cast<size_t>(layout.bias_offset()));
+  std::memset(packed.data() + layout.bias_offset(), 0, static_cast<size_t>(layout.bytes() - layout.bias_offset()));
   auto* const scales = reinterpret_cast<float*>(packed.data() + layout.scale_offset());
   for (int64_t n = 0; n < out; ++n) {
     const Span<const float> row = weight.subspan(n * in, in);
@@ -76,6 +75,12 @@ inline Buffer<unsigned char> pack_int8_linear(Span<const float> weight, Span<con
   if (!bias.empty())
     std::memcpy(packed.data() + layout.bias_offset(), bias.data(), static_cast<size_t>(out) * sizeof(float));
   return packed;
+}
+
+/// As the one or the other packs it: in FP16, or as DType::i8 says in INT8.
+inline Buffer<unsigned char> pack_linear(DType weight_type, Span<const float> weight, Span<const float> bias,
+                                         int64_t in, int64_t out) {
+  return weight_type == DType::i8 ? pack_int8_linear(weight, bias, in, out) : pack_linear(weight, bias, in, out);
 }
 
 }}  // namespace warprank::v0

@@ -28,7 +28,7 @@
 namespace warprank { inline namespace v0 { namespace plan {
 
 /// The kind of a node by itself. Inputs, slices and concats are `none`: they have no launch, except concats that copy,
-/// which share those of row programs.
+/// which may share those of row programs (group_launches.hpp).
 inline StepKind step_kind(const Op& op) {
   const auto* linear = std::get_if<LinearOp>(&op);
   if (linear != nullptr && linear->scene >= 0) return StepKind::scene_linear;

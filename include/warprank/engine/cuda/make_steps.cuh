@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
-#include "warprank/engine/cuda/int8_linears.hpp"
 #include "warprank/engine/cuda/op/attention.cuh"
 #include "warprank/engine/cuda/op/custom.cuh"
 #include "warprank/engine/cuda/op/din_attention.cuh"
@@ -28,6 +27,7 @@
 #include "warprank/engine/cuda/op/recurrent.cuh"
 #include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/int8_linears.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
@@ -69,7 +69,7 @@ inline std::vector<StepShape> linear_shapes(const Plan& plan, const ValueLayout&
 class StepMaker {
  public:
   StepMaker(const Plan& plan, const ValueLayout& layout, const Weights& weights, const CudaTableStore& tables,
-            const BindOptions& options, LinearChooser chooser, WeightsMemory& memory)
+            const BindOptions& options, detail::Int8Linears int8, LinearChooser chooser, WeightsMemory& memory)
       : plan_(plan),
         graph_(plan.graph()),
         storage_(plan.storage()),
@@ -78,7 +78,7 @@ class StepMaker {
         tables_(tables),
         options_(options),
         chooser_(std::move(chooser)),
-        int8_(options.cuda_int8, graph_),
+        int8_(std::move(int8)),
         memory_(memory) {}
 
   ModelSteps make() {
@@ -223,7 +223,8 @@ class StepMaker {
     const LinearGroups grouped = group_linears(graph_, linears, mixes);
     add_mixes(mixes);
     for (const int n : grouped.scenes) {
-      const PackedScenes packed = pack_scenes(graph_, n, int8_.take(linear(n), node(n).width > 1), source_, memory_);
+      const PackedScenes packed =
+          pack_scenes(graph_, n, int8_.take(linear(n).name, node(n).width, false), source_, memory_);
       add({n},
           [packed](const Bindings& bindings, StepMemory& memory) { return prepare_scenes(packed, bindings, memory); });
     }
@@ -241,8 +242,8 @@ class StepMaker {
         if (is<MixOp>(n)) {
           to.mix = n;
         } else {
-          const bool has_heads = node(n).width == num_layers_of(linear(n), are_stacks);
-          const bool is_int8 = int8_.take(linear(n), !are_stacks && !has_heads);
+          const int64_t outputs = node(n).width / num_layers_of(linear(n), are_stacks);
+          const bool is_int8 = int8_.take(linear(n).name, outputs, are_stacks);
           const LinearPacking packing{are_stacks, for_cublaslt[c][to.linears.size()], is_int8};
           to.linears.push_back(pack(graph_, n, packing, source_, memory_));
         }
@@ -335,7 +336,7 @@ class StepMaker {
   const CudaTableStore& tables_;
   const BindOptions& options_;
   const LinearChooser chooser_;
-  Int8Linears int8_;
+  detail::Int8Linears int8_;
   WeightsMemory& memory_;
   ModelSteps made_;
 };

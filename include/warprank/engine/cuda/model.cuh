@@ -23,11 +23,13 @@ class CudaModel : public CudaModelBackend {
     const device::DeviceGuard current(device_index);
     auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}, {}, {}});
     WeightsMemory memory;
+    detail::Int8Linears int8(options.cuda_int8, plan.source());  // refuses names before anything is measured
     const ValueLayout values(data->plan.graph(), data->plan.storage());
     LinearDecision linears = LinearDecider(data->plan, values, weights, *data->tables, device_index, options).decide();
     data->linears = std::move(linears.text);
-    data->steps =
-        StepMaker(data->plan, values, weights, *data->tables, options, std::move(linears.chooser), memory).make();
+    data->steps = StepMaker(data->plan, values, weights, *data->tables, options, std::move(int8),
+                            std::move(linears.chooser), memory)
+                      .make();
     data->linears += data->steps.int8_linears;
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());

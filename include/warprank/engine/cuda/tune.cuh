@@ -154,9 +154,8 @@ class Tuner {
     if (options.runs < 1) problems.add("tune: runs", "1 or more", std::to_string(options.runs));
     problems.throw_if_any();
     WeightsMemory memory;
-    BindOptions of_trials = bind_options;
-    of_trials.cuda_int8.clear();  // cuBLASLt is tried, too, and the tuning is for all models of the plan
-    steps_ = StepMaker(plan_, values_, weights, tables, of_trials, chooser_, memory).make();
+    const detail::Int8Linears none;  // cuBLASLt is tried, too, and the tuning is for all models of the plan
+    steps_ = StepMaker(plan_, values_, weights, tables, bind_options, none, chooser_, memory).make();
     weights_ = copied(memory.bytes(), "the weights of a model that is tuned", stream_.get());
     copied_weights_ = copied(memory.copied(), "the weights of a model that is tuned", stream_.get());
   }

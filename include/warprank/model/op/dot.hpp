@@ -26,7 +26,7 @@ struct DotOp {
 };
 constexpr auto fields_of(const DotOp*) {
   return std::make_tuple(field("dim", &DotOp::dim), field("order", &DotOp::order), field("self", &DotOp::self),
-                         field("num_left", &DotOp::num_left));
+                         optional_field("num_left", &DotOp::num_left));
 }
 
 template <>

@@ -61,7 +61,7 @@ class DotRun {
     positions_ = reinterpret_cast<int32_t*>(products_ + padded_fields_ * padded_fields_);
     runs_ = positions_ + num_fields_;
     left_ = find_positions(0, num_left_, 0);
-    right_ = find_positions(num_left_, num_fields_, (num_left_ + 15) / 16 * 16);
+    right_ = find_positions(num_left_, num_fields_, round_up(num_left_, 16));
     find_runs(pairs.self);
   }
 
@@ -168,6 +168,7 @@ class DotRun {
   }
   /// The same of a rectangle.
   void multiply_rectangle(Range rows, Range columns) const {
+    if (rows.begin == rows.end || columns.begin == columns.end) return;
     for (int64_t f = rows.begin / tile * tile; f < rows.end; f += tile) multiply_tiles(f, rows.end, columns);
   }
   /// Products of the fields [f, f + tile) with those of the columns; `last`: of the rows that are needed.

@@ -31,6 +31,7 @@
 #include <cassert>
 #include <cstdint>
 
+#include "warprank/core/round_up.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/dot_pairs.hpp"
 #include "warprank/ops/host/concat.hpp"
@@ -42,8 +43,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Places of fields in the workspace: those of all, or of the left and behind them of the right, up to whole tiles.
 constexpr int64_t dot_places(int64_t num_fields, const DotPairs& pairs) {
-  const int64_t num_right = num_fields - pairs.num_left;
-  return (pairs.num_left + 15) / 16 * 16 + (num_right + 15) / 16 * 16;
+  return round_up(pairs.num_left, 16) + round_up(num_fields - pairs.num_left, 16);
 }
 /// Floats of workspace, for any precision.
 constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, const DotPairs& pairs) {

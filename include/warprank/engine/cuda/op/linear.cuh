@@ -88,10 +88,8 @@ inline PackedLinearNode pack(const Graph& graph, int n, const LinearPacking& pac
     layer.in = in;
     layer.out = out;
     const Span<const float> weight = part(folded.weight, l, out * in), bias = part(folded.bias, l, out);
-    if (packing.is_int8) layer.type = DType::i8;
-    const Buffer<unsigned char> bytes = naming(op.name, [&] {
-      return layer.type == DType::i8 ? pack_int8_linear(weight, bias, in, out) : pack_linear(weight, bias, in, out);
-    });
+    layer.type = packing.is_int8 ? DType::i8 : DType::f16;
+    const Buffer<unsigned char> bytes = naming(op.name, [&] { return pack_linear(layer.type, weight, bias, in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
     if (packing.for_cublaslt && !packing.is_int8) {
       const std::vector<float16> row_major = detail::gemm::pack_row_major(weight, bias, in, out);
@@ -338,11 +336,11 @@ inline PackedScenes pack_scenes(const Graph& graph, int n, bool is_int8, const d
   LayerWeights& to = made.weights;
   to.in = graph.node(node.inputs[0]).width;
   to.out = node.width;
-  if (is_int8) to.type = DType::i8;
+  to.type = is_int8 ? DType::i8 : DType::f16;
   const Span<const float> weight(folded.weight), bias(folded.bias);
   const Buffer<unsigned char> bytes = naming(op.name, [&] {
-    return to.type == DType::i8 ? pack_int8_experts(weight, bias, to.in, to.out, op.groups)
-                                : pack_experts(weight, bias, to.in, to.out, op.groups);
+    return is_int8 ? pack_int8_experts(weight, bias, to.in, to.out, op.groups)
+                   : pack_experts(weight, bias, to.in, to.out, op.groups);
   });
   to.packed = memory.add(bytes.data(), bytes.size());
   to.activation = activation.spec;

@@ -12,6 +12,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/ops/mlp.cuh"
+#include "warprank/ops/pack_int8_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::experts {
 
