@@ -853,6 +853,22 @@ TEST(GroupLaunches, LetsConcatsThatCopyShareALaunchWithRowPrograms) {
               ElementsAre("linear: l m"));
 }
 
+/// A gate's halves and their product: the product is written in place while the half beside it is copied.
+TEST(GroupLaunches, CopiesPartsOfAConcatWhileOthersAreWrittenInPlace) {
+  Passes passes = only(&Passes::group_launches);
+  const auto steps = [&] {
+    return shared_steps_of(plan_of(
+        [](Parts& p) {
+          const auto x = p.b.linear("l", p.i, 4), left = p.b.slice(x, 0, 2), right = p.b.slice(x, 2, 4);
+          return p.b.linear("m", p.b.concat({left, left * right}), 3);
+        },
+        passes));
+  };
+  EXPECT_THAT(steps(), ElementsAre());  // it is copied, too
+  passes.place_concats = true;
+  EXPECT_THAT(steps(), ElementsAre("row_programs: mul concat"));
+}
+
 /// In PLE a concat that waited for one of the next level would part the mixes of the tasks.
 TEST(GroupLaunches, LetsNoConcatWaitWhereThatCostsALaunch) {
   const Plan plan = compile([](Builder& b) -> Outputs {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "warprank/plan/fuse_tails.hpp"
+#include "warprank/plan/multiply_heads.hpp"
 #include "warprank/plan/rewrite.hpp"
 #include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
@@ -27,7 +28,7 @@ class LaunchGrouper {
       : graph_(graph),
         concats_join_(concats_join),
         rewriter_(graph),
-        placements_(plan_storage(graph, true, false).placements),
+        storage_(plan_storage(graph, true, false)),
         unit_of_(graph.nodes.size()),
         consumers_(consumers_of(graph)) {
     std::map<int, int> unit_of_group;
@@ -55,12 +56,14 @@ class LaunchGrouper {
   /// Units of one kind can share a launch. A kind is (its kind of step, the depth of a chain or which kernel computes a
   /// node, whether the chain has wide layers).
   using Kind = std::tuple<StepKind, size_t, bool>;
+  static constexpr Kind rows_ = {StepKind::rows, 0, false};
   Kind kind_of_unit(int unit) const {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
     if (nodes.size() == 1) {
       const Op& op = graph_.node(nodes[0]).op;
-      const bool copies = std::holds_alternative<ConcatOp>(op) && placements_[static_cast<size_t>(nodes[0])].copied;
-      if (copies && concats_join_) return {StepKind::rows, 0, false};
+      const bool copies =
+          std::holds_alternative<ConcatOp>(op) && storage_.placements[static_cast<size_t>(nodes[0])].copied;
+      if (copies && concats_join_) return rows_;
       return {step_kind(op), kernel_variant(op), false};
     }
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
@@ -113,7 +116,40 @@ class LaunchGrouper {
       fewest = could_join;
       best = std::move(units);
     }
+    const auto multiplies = [&](int unit) { return multiplies_heads(units_[static_cast<size_t>(unit)][0]); };
+    const bool remains = !std::all_of(best.begin(), best.end(), multiplies);  // see multiply_heads
+    if (concats_join_ && remains && kind_of_unit(best[0]) == rows_) add_concats_behind(best);
     return best;
+  }
+
+  /// Whether a node multiplies heads of chains, which their launch can do.
+  bool multiplies_heads(int n) const {
+    const Node& node = graph_.node(n);
+    const auto* op = std::get_if<ElementwiseOp>(&node.op);
+    return op != nullptr && is_product(op->program) &&
+           std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+             return graph_.node(input).width == 1 &&
+                    units_[static_cast<size_t>(unit_of_[static_cast<size_t>(input)])].size() > 1;
+           });
+  }
+
+  /// Concats that copy what is there already: their other parts are written in place, by the launch or before it.
+  void add_concats_behind(std::vector<int>& launch) const {
+    const std::vector<int> writers = launch;
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+      const int n = units_[static_cast<size_t>(unit)][0];
+      if (is_done_[static_cast<size_t>(unit)] || is_ready(unit) || !std::holds_alternative<ConcatOp>(graph_.node(n).op))
+        continue;
+      const std::vector<int>& parts = graph_.node(n).inputs;
+      const std::vector<bool>& placed = storage_.part_placed[static_cast<size_t>(n)];
+      bool joins = true;
+      for (size_t i = 0; i < parts.size() && joins; ++i) {
+        const int from = unit_of_[static_cast<size_t>(parts[i])];
+        joins = is_done_[static_cast<size_t>(from)] ||
+                (placed[i] && std::find(writers.begin(), writers.end(), from) != writers.end());
+      }
+      if (joins) launch.push_back(unit);
+    }
   }
 
   /// The number of units of a kind that are not ready, and that depend on no other unit of the kind that is still to be
@@ -142,7 +178,7 @@ class LaunchGrouper {
   const Graph& graph_;
   const bool concats_join_;
   Rewriter rewriter_;
-  std::vector<Placement> placements_;    // by node
+  Storage storage_;
   std::vector<std::vector<int>> units_;  // nodes in order
   std::vector<int> unit_of_;             // by node
   std::vector<std::vector<int>> consumers_;

@@ -61,12 +61,21 @@ class StoragePlanner {
            (std::holds_alternative<ConcatOp>(op) && !storage_.placements[n].copied);
   }
 
+  /// Whether a step computes a part of a concat that is not in place, so that it cannot copy it, too.
+  bool copies_from(size_t n, const std::vector<int>& step) const {
+    const std::vector<bool>& placed = storage_.part_placed[n];
+    for (size_t i = 0; i < placed.size(); ++i)
+      if (!placed[i] && std::find(step.begin(), step.end(), graph_.nodes[n].inputs[i]) != step.end()) return true;
+    return false;
+  }
+
   void make_steps() {
     step_of_.resize(graph_.nodes.size());
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       if (!needs_no_launch(n)) {
         const bool joins = !storage_.steps.empty() && graph_.nodes[n].group != -1 &&
-                           graph_.nodes[n].group == graph_.node(storage_.steps.back().back()).group;
+                           graph_.nodes[n].group == graph_.node(storage_.steps.back().back()).group &&
+                           !copies_from(n, storage_.steps.back());
         if (!joins) storage_.steps.emplace_back();
         storage_.steps.back().push_back(static_cast<int>(n));
       }
