@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 import warprank as wr
 
@@ -47,7 +48,7 @@ class Program(LoweredProgram):
             elif node.op == "output":
                 results = torch.fx.node.map_arg(list(node.args[0]), lambda n: values[n])
                 made = [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
-                if any(isinstance(size, torch.SymInt) for x in made for size in getattr(x, "shape", ())[:1]):
+                if any(free_unbacked_symbols(list(getattr(x, "shape", ())[:1])) for x in made):
                     self.problems.add("outputs", "scores of each row", "of some rows")
                 if any(isinstance(x, Complex) for x in results):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
