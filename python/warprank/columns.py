@@ -6,7 +6,7 @@ Nothing is copied that lies as the extension reads it: one row behind the other,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -42,6 +42,8 @@ class _Flat:
     values: Any  # a NumPy array, or one in a card's memory
     offsets: list[np.ndarray] = field(default_factory=list)
 
+
+_IDS, _VALUES = np.dtype(np.int64), np.dtype(np.float32)
 
 # Of DLPack: memory of a CUDA card, and the stream behind whose work values are asked for.
 _CUDA, _DEFAULT_STREAM = 2, 1
@@ -81,6 +83,10 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any],
             problems.add(f"offsets of axis '{axis}'", *wrong.args)
     for name, column in _columns(data, inputs, problems).items():
         wanted = inputs[name]
+        if _is_as_read(column, wanted):
+            (ids if wanted.kind == "ids" else dense)[name] = column
+            counts[f"'{name}'"] = len(column)
+            continue
         try:
             flat = _flatten(column, wanted)
             if is_on_card(flat.values):
@@ -106,18 +112,20 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any],
     if not counts:
         problems.add("requests", "a column of the outermost axis, or offsets of the axis below it", "none")
     num_requests = next(iter(counts.values()), 0)
-    _check_missing(inputs, ids.keys() | dense.keys() | on_device.keys(), num_requests, given, _names(data), problems)
+    missing = [name for name, wanted in inputs.items() if not wanted.has_default and
+               name not in ids and name not in dense and name not in on_device]
+    if missing:
+        _check_missing(missing, inputs, num_requests, given, _names(data), problems)
     problems.raise_if_any()
     return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense,
                          on_device)
 
 
-def _check_missing(inputs: Mapping[str, Input], found: Collection[str], num_requests: int,
+def _check_missing(missing: Sequence[str], inputs: Mapping[str, Input], num_requests: int,
                    given: Mapping[str, tuple[str, np.ndarray]], names: Sequence[str], problems: Problems) -> None:
-    """That all inputs without a default are there, on axes that have rows."""
-    for name, wanted in inputs.items():
-        if name in found or wanted.has_default:
-            continue
+    """That inputs without a default and values are on axes that have no rows."""
+    for name in missing:
+        wanted = inputs[name]
         rows = int(given[wanted.axes[-1]][1][-1]) if wanted.axes and wanted.axes[-1] in given else 0
         rows = rows if wanted.axes else num_requests
         below = [i.axes[len(wanted.axes)] for i in inputs.values() if i.axes[:len(wanted.axes)] == wanted.axes and
@@ -143,9 +151,9 @@ def inputs_of(plan: _core.Plan) -> dict[str, Input]:
 
 def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict[str, Any]:
     """The columns that are inputs. Tables may have others; a mapping may not, since they would be mistakes."""
-    if hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
+    if type(data) is not dict and hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
         return {name: data.column(name) for name in data.column_names if name in inputs}
-    if hasattr(data, "iloc"):  # pandas.DataFrame
+    if type(data) is not dict and hasattr(data, "iloc"):  # pandas.DataFrame
         return {name: data[name] for name in data.columns if name in inputs}
     if not isinstance(data, Mapping):
         problems.add("data", "a mapping of columns, a pandas DataFrame or a PyArrow Table", type(data).__name__)
@@ -161,6 +169,15 @@ def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict
 def _names(data: Any) -> list[str]:
     """Those of all columns."""
     return [str(name) for name in getattr(data, "column_names", getattr(data, "columns", data))]
+
+
+def _is_as_read(column: Any, wanted: Input) -> bool:
+    """Whether an array of a row for each request lies as the extension reads it, and so has no problem to be told."""
+    if type(column) is not np.ndarray or wanted.axes or not column.flags.c_contiguous:
+        return False
+    if wanted.kind == "ids":
+        return column.ndim == 1 and column.dtype is _IDS
+    return column.ndim == 2 and column.dtype is _VALUES
 
 
 def _flatten(column: Any, wanted: Input) -> _Flat:
