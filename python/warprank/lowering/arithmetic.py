@@ -84,10 +84,7 @@ def _composed(p: Program, x: Value, parts: list[Source], scale: np.ndarray, shif
         a, b = scale[begin:begin + source.width], shift[begin:begin + source.width]
         begin += source.width
         if source.kind == "layer_norm":
-            norm = source.data
-            weight = np.ones_like(a) if norm.weight is None else norm.weight
-            bias = np.zeros_like(b) if norm.bias is None else norm.bias
-            made.append(norms.norm_row(p, replace(norm, weight=weight * a, bias=bias * a + b)))
+            made.append(norms.scaled(p, source.data, a, b))
         else:
             inner = Value(source.operands[0][None])
             made.append(affine(p, inner, source.data[0] * a, source.data[1] * a + b).cells.ravel())

@@ -144,14 +144,14 @@ class Sources:
     def of(self, cell: int) -> tuple[Source, int]:
         return self.all[cell >> SOURCE_SHIFT], int(cell >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
 
-    def readers_of(self, cell: int) -> int:
-        """How many sources are made of the source of a cell."""
+    def readers_of(self, cell: int) -> list[Source]:
+        """The sources that are made of the source of a cell."""
         number = cell >> SOURCE_SHIFT
 
         def reads(source: Source) -> bool:
             given = (*source.operands, getattr(source.data, "cells", None))
             return any(isinstance(x, np.ndarray) and (source_numbers(x) == number).any() for x in given)
-        return sum(map(reads, self.all))
+        return [source for source in self.all if reads(source)]
 
     def axes_in(self, *cells: np.ndarray) -> set[str]:
         return {self.all[s].axis for c in cells for s in np.unique(source_numbers(c))}

@@ -12,7 +12,7 @@ import numpy as np
 
 import warprank as wr
 
-from .cells import COLUMN_SHIFT, PAIR, POSITIONS, columns_of, source_numbers
+from .cells import COLUMN_SHIFT, PAIR, POSITIONS, SOURCE_SHIFT, columns_of, source_numbers
 from .din import of_one
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Maps:
     summed: set[int] = field(default_factory=set)  # maps whose sums are
     sums: np.ndarray | None = None  # cells of those of all maps
     tensor: Any = None
+    first: int = 0  # of its columns in the tensor
+    width: int = 0  # of the tensor
     order: list[int] = field(default_factory=list)  # its maps, those that are only summed behind all others
 
     @property
@@ -57,36 +59,62 @@ class Maps:
             self.kept, self.tensor = set(range(len(self.weight))), None
         self._make(p)
         places = np.array([self.order.index(m) for m in wanted // self.dim])
-        return self.tensor, places * self.dim + wanted % self.dim, self._width
+        return self.tensor, self.first + places * self.dim + wanted % self.dim, self.width
 
     def columns_of_sums(self, p: Program, wanted: np.ndarray) -> tuple[Any, np.ndarray, int]:
         """What Sources ask of the sums, which are behind the maps."""
         self._make(p)
-        first = self._width - len(self.order)
-        return self.tensor, np.array([first + self.order.index(m) for m in wanted]), self._width
-
-    @property
-    def _width(self) -> int:
-        return len(self.kept) * self.dim + len(self.summed)
+        first = self.width - len(self.order)
+        return self.tensor, np.array([first + self.order.index(m) for m in wanted]), self.width
 
     def _make(self, p: Program) -> None:
         if self.tensor is not None:
             return
         self.order = sorted(self.kept | self.summed, key=lambda m: ((m in self.summed) + (m not in self.kept), m))
-        axis, name = p.sources.axis_of(self.cells), p.layer(self.path)
+        axis, name, layers = p.sources.axis_of(self.cells), p.layer(self.path), [self, *self._others_alike(p)]
         inputs = [p.sources.gather(x, axis) for x in self.operands]
-        p.weights[f"{name}.weight"] = self.weight[self.order]
+        p.weights[f"{name}.weight"] = np.concatenate([each.weight[each.order] for each in layers])
         if self.bias is not None:
-            p.weights[f"{name}.bias"] = self.bias[self.order]
-        self.tensor = p.builder.field_linear(
-            name, inputs, self.dim, len(self.order), bias=self.bias is not None,
-            activation=self.activation, kept=len(self.kept), summed=len(self.summed))
+            p.weights[f"{name}.bias"] = np.concatenate([each.bias[each.order] for each in layers])  # type: ignore[index]
+        tensor = p.builder.field_linear(
+            name, inputs, self.dim, sum(len(each.order) for each in layers), bias=self.bias is not None,
+            activation=self.activation, kept=sum(len(each.kept) for each in layers), summed=len(self.summed))
+        first = 0
+        for each in layers:
+            each.tensor, each.first, each.width = tensor, first, sum(len(other.kept) for other in layers) * self.dim
+            first += len(each.kept) * self.dim
+        self.width += len(self.summed)
+
+    def _others_alike(self, p: Program) -> list[Maps]:
+        """Layers of the same rows whose maps can be more maps of this one."""
+        found = []
+        for number, source in enumerate(p.sources.all):
+            maps = source.data
+            if isinstance(maps, Maps) and maps is not self and _can_be_one(self, maps) and _is_wanted(p, number):
+                maps.kept = set(range(len(maps.weight)))
+                maps.order = sorted(maps.kept)
+                found.append(maps)
+        return found
 
     def activate(self, p: Program, cell: int, activation: wr.Activation) -> None:
         """Makes the source of the cell, the activation of all columns, as a part of the layer."""
         maps = replace(self, activation=activation, kept=set(), summed=set(), sums=None)
         source, _ = p.sources.of(cell)
         source.data, source.make = maps, lambda columns: maps.columns(p, columns)
+
+
+def _can_be_one(a: Maps, b: Maps) -> bool:
+    def is_plain(maps: Maps) -> bool:
+        return maps.tensor is None and maps.activation.kind == "identity" and not maps.summed
+    return is_plain(a) and is_plain(b) and (a.bias is None) == (b.bias is None) and len(a.operands) == len(b.operands) \
+        and all(map(np.array_equal, a.operands, b.operands))
+
+
+def _is_wanted(p: Program, number: int) -> bool:
+    """Whether something else than an activation or a bias that is a part of the layer reads a layer."""
+    source = p.sources.all[number]
+    return source.kind == "field_linear" and any(not isinstance(reader.data, Maps) or reader.kind == "field_linear"
+                                                 for reader in p.sources.readers_of(number << SOURCE_SHIFT))
 
 
 def over_fields(p: Program, rows: np.ndarray, weight: np.ndarray, bias: np.ndarray | None,

@@ -111,7 +111,7 @@ def _terms(p: Program, operands: Sequence[Any], axis: str) -> list[Any]:
     for x in operands:
         source = p.sources.of(int(x[0]))[0] if isinstance(x, np.ndarray) else None
         inner = source is not None and (source.kind, source.width, source.axis) == ("add", 1, axis)
-        if inner and alias_of(p, "add", source.operands) is None and p.sources.readers_of(int(x[0])) == 1:  # type: ignore
+        if inner and alias_of(p, "add", source.operands) is None and len(p.sources.readers_of(int(x[0]))) == 1:  # type: ignore
             terms += _terms(p, source.operands, axis)  # type: ignore[union-attr]
         else:
             terms.append(x)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cells import COLUMN_SHIFT, columns_of, num_runs, source_numbers
-from .expressions import at, resolve
+from .expressions import at, elementwise, resolve
 
 if TYPE_CHECKING:
     from .program import Program
@@ -64,20 +64,26 @@ def products_of_pairs(p: Program, terms: np.ndarray) -> np.ndarray | None:
     most_dots = 4
     if len(terms) == 1:
         return None
-    pairs = np.empty((2, *terms.shape), np.int64)
-    for place, cell in np.ndenumerate(terms):
-        source, column = p.sources.of(resolve(p, int(cell)))
-        factors = [at(x, column) for x in source.operands] if source.kind == "mul" else []
-        if len(factors) != 2 or not all(isinstance(x, int) for x in factors):
-            return None
-        pairs[(slice(None), *place)] = [resolve(p, x) for x in factors]
-    if (np.diff(pairs, axis=2) != 1 << COLUMN_SHIFT).any() or (pairs[0] == pairs[1]).any():
+    pairs = _factors(p, terms)
+    if pairs is None or (np.diff(pairs, axis=2) != 1 << COLUMN_SHIFT).any() or (pairs[0] == pairs[1]).any():
         return None
     found = {p.sources.axis_of(field) for side in pairs for field in side}
     count = len(np.unique(pairs.reshape(-1, terms.shape[1]), axis=0))
     if len(found) != 1 or p.sources.sequence_of(*found) is not None or count * (count - 1) > 2 * most_dots * len(terms):
         return None
     return dots(p, *pairs).diagonal()
+
+
+def _factors(p: Program, products: np.ndarray) -> np.ndarray | None:
+    """[2, ..] of cells that are products of two."""
+    pairs = np.empty((2, *products.shape), np.int64)
+    for place, cell in np.ndenumerate(products):
+        source, column = p.sources.of(resolve(p, int(cell)))
+        factors = [at(x, column) for x in source.operands] if source.kind == "mul" else []
+        if len(factors) != 2 or not all(isinstance(x, int) for x in factors):
+            return None
+        pairs[(slice(None), *place)] = [resolve(p, x) for x in factors]
+    return pairs
 
 
 # --- factorisation machines: (sum_f e_f)^2 - sum_f e_f^2
@@ -151,7 +157,7 @@ def summed_machine(p: Program, cells: np.ndarray) -> np.ndarray | None:
     return _machine(p, source.data[0], source.data[1], reduce=True)
 
 
-# --- mixtures of experts: sum_e softmax(g)_e x_e
+# --- mixtures of experts: sum_e softmax(g)_e x_e; of crosses x y_e their common factor times one
 
 
 def _gate_of(p: Program, cell: int) -> tuple[int, int] | None:
@@ -175,9 +181,23 @@ def mixture(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | 
     if source is None:
         return None
     logits = source.operands[0][columns_of(gates)]
-    axis = p.sources.axis_of(logits, experts)
-    return p.sources.add(axis, experts.shape[1], "mix", lambda: p.builder.mix(
+    factor, experts = _common_factor(p, experts) or (None, experts)
+    axis, width = p.sources.axis_of(logits, experts), experts.shape[1]
+    mixed = p.sources.add(axis, width, "mix", lambda: p.builder.mix(
         p.sources.gather(experts, axis), p.sources.gather(logits, axis)))
+    return mixed if factor is None else elementwise(p, "mul", (factor, mixed), width, p.sources.axis_of(factor, mixed))
+
+
+def _common_factor(p: Program, experts: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """x [dim] and y [E, dim] of experts that are x y_e."""
+    pairs = _factors(p, experts)
+    if pairs is None:
+        return None
+    for factor in pairs[:, 0]:
+        is_factor = pairs == factor
+        if is_factor.any(0).all():
+            return factor, np.where(is_factor[0], pairs[1], pairs[0])
+    return None
 
 
 def terms_of_sum(p: Program, cells: np.ndarray) -> list[np.ndarray]:

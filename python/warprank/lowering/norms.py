@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import Unsupported, Value, numbers
-from .expressions import added, at, constant_of, polynomial, resolve
+from .cells import Unsupported, Value, columns_of, num_runs, numbers
+from .expressions import added, alias_of, at, constant_of, polynomial, resolve
 from .fields import squared
 
 if TYPE_CHECKING:
@@ -21,33 +21,76 @@ def layer_norm(p: Program, x: Any, dims: int, weight: np.ndarray | None, bias: n
                path: str | None) -> Value:
     """Over the last `dims` dimensions."""
     shape = numbers(x).cells.shape
-    rows = [norm_row(p, Norm(cells, weight, bias, eps, path))
-            for cells in x.cells.reshape(-1, math.prod(shape[-dims:]))]
-    return x.like(np.stack(rows).reshape(shape))
+    rows = x.cells.reshape(-1, math.prod(shape[-dims:]))
+    apart = [i for i in range(1, len(rows)) if not _side_by_side(p, rows[i - 1], rows[i])]
+    normed = [norm_rows(p, Norm(part.ravel(), weight, bias, eps, path, len(part))) for part in np.split(rows, apart)]
+    return x.like(np.concatenate(normed).reshape(shape))
+
+
+def _side_by_side(p: Program, a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the cells of two rows are one run of columns; of a sum, whose terms are."""
+    def is_run(left: np.ndarray, right: np.ndarray) -> bool:
+        return num_runs(np.concatenate([left, right])) == 1
+    if not is_run(a, b):
+        return False
+    source, _ = p.sources.of(int(a[0]))
+    terms = [x for x in source.operands if isinstance(x, np.ndarray) and len(x) > 1] if source.kind == "add" else []
+    return all(is_run(x[columns_of(a)], x[columns_of(b)]) for x in terms)
 
 
 @dataclass
 class Norm:
-    """A layer norm of cells."""
+    """A layer norm of rows of cells, one behind the other."""
 
     cells: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray | None  # of a row, or of all
     bias: np.ndarray | None
     eps: float
     path: str | None
+    rows: int = 1
+    tensors: dict[tuple[int, int], Any] = field(default_factory=dict)  # of rows, by the first and the one behind the last
+
+    def columns(self, p: Program, wanted: np.ndarray) -> tuple[Any, np.ndarray, int]:
+        """What Sources ask of it: of the rows from the first that is wanted to the last."""
+        dim = len(self.cells) // self.rows
+        begin, end = int(wanted.min()) // dim, int(wanted.max()) // dim + 1
+        if (begin, end) not in self.tensors:
+            self.tensors[begin, end] = self._make(p, slice(begin * dim, end * dim), end - begin)
+        return self.tensors[begin, end], wanted - begin * dim, (end - begin) * dim
+
+    def _make(self, p: Program, part: slice, count: int) -> Any:
+        name = p.layer(self.path)
+        is_stacked = count > 1 and self.weight is not None and len(self.weight) == len(self.cells)
+        if self.weight is not None:
+            bias = np.zeros_like(self.weight) if self.bias is None else self.bias
+            for kind, values in (("weight", self.weight), ("bias", bias)):
+                own = values[part] if len(values) == len(self.cells) else values
+                p.weights[f"{name}.{kind}"] = own.reshape(count, -1) if is_stacked else own
+        return p.builder.layer_norm(name, _gathered(p, self.cells[part]), eps=self.eps,
+                                    affine=self.weight is not None, groups=count, stacked=is_stacked)
 
 
-def norm_row(p: Program, norm: Norm) -> np.ndarray:
-    axis = p.sources.axis_of(norm.cells)
+def _gathered(p: Program, cells: np.ndarray) -> Any:
+    """Of a sum that norms alone read, the sum of these columns."""
+    axis, (source, _) = p.sources.axis_of(cells), p.sources.of(int(cells[0]))
+    if source.kind != "add" or num_runs(cells) > 1 or len(cells) == source.width or \
+            alias_of(p, "add", source.operands) is not None or \
+            any(reader.kind != "layer_norm" for reader in p.sources.readers_of(int(cells[0]))):
+        return p.sources.gather(cells, axis)
+    terms = [x[columns_of(cells)] if isinstance(x, np.ndarray) and len(x) > 1 else x for x in source.operands]
+    return p.builder.apply("add", [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in terms])
 
-    def make() -> Any:
-        name = p.layer(norm.path)
-        if norm.weight is not None:
-            p.weights[f"{name}.weight"] = norm.weight
-            p.weights[f"{name}.bias"] = np.zeros_like(norm.weight) if norm.bias is None else norm.bias
-        return p.builder.layer_norm(name, p.sources.gather(norm.cells, axis), eps=norm.eps,
-                                    affine=norm.weight is not None)
-    return p.sources.add(axis, len(norm.cells), "layer_norm", make, data=norm)
+
+def norm_rows(p: Program, norm: Norm) -> np.ndarray:
+    return p.sources.add(p.sources.axis_of(norm.cells), len(norm.cells), "layer_norm",
+                         lambda wanted: norm.columns(p, wanted), data=norm, by_column=True)
+
+
+def scaled(p: Program, norm: Norm, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """The norm times scale plus shift, by column."""
+    weight = np.ones_like(scale) if norm.weight is None else np.resize(norm.weight, scale.shape)
+    bias = np.zeros_like(shift) if norm.bias is None else np.resize(norm.bias, shift.shape)
+    return norm_rows(p, replace(norm, weight=weight * scale, bias=bias * scale + shift, tensors={}))
 
 
 def recognised(p: Program, function: str, a: Any, b: Any, width: int) -> np.ndarray | None:
@@ -123,7 +166,7 @@ def _of_product(p: Program, function: str, centred: np.ndarray, root: np.ndarray
         if source.kind != "sub" or [resolve(p, at(o, c)) if isinstance(o, np.ndarray) else o
                                     for o in source.operands] != [x, moments.mean]:
             return None
-    return norm_row(p, Norm(moments.cells, None, None, moments.eps, p.module_path() or None))
+    return norm_rows(p, Norm(moments.cells, None, None, moments.eps, p.module_path() or None))
 
 
 def _of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
@@ -147,7 +190,7 @@ def _of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
             weight[column] = terms.get(of_x, 0.0)
             if terms != {of_x: weight[column], of_mean: -weight[column]}:
                 return None
-        return norm_row(p, Norm(moments.cells, weight, bias, moments.eps, p.module_path() or None))
+        return norm_rows(p, Norm(moments.cells, weight, bias, moments.eps, p.module_path() or None))
     return None
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_export import B, check, ids
+from test_export import B, Function, check, ids
 from torch import nn
 from torch.nn import functional as F
 
@@ -391,8 +391,82 @@ class WukongLayer(nn.Module):
 
 def test_a_layer_of_wukong_is_few_launches():
     one, two = (exported(nn.Sequential(*[WukongLayer() for _ in range(n)])) for n in (1, 2))
-    assert len(ops(two, "field_linear")) == 4 and len(ops(two, "dot")) == 2
-    assert steps(two) - steps(one) == 7
+    assert len(ops(two, "field_linear")) == len(ops(two, "dot")) == 2
+    assert steps(two) - steps(one) == 5
+
+
+@pytest.mark.parametrize("layers, write", [
+    (1, lambda m, x: [m.a(x), m.b(x), m.c(x)]), (2, lambda m, x: [torch.relu(m.a(x)), m.b(x), m.c(x)]),
+    (2, lambda m, x: [m.a(x), m.b(x), m.biased(x)]), (2, lambda m, x: [m.a(x), m.b(x), m.c(x + 1)]),
+    (1, lambda m, x: [m.a(x), m.b(x)[..., 1:]]), (1, lambda m, x: [m.b(x), m.a(m.b(x).repeat(1, 1, 2)[..., :FIELDS])][:1])])
+def test_layers_of_the_same_fields_are_one(layers, write):
+    parts = {name: nn.Linear(FIELDS, out, bias=name == "biased") for name, out in
+             (("a", 2), ("b", 4), ("c", 3), ("biased", 2))}
+    made = exported(Function(lambda m, x: torch.cat(write(m, x.transpose(1, 2)), 2), **parts))
+    assert len(ops(made, "field_linear")) == layers
+
+
+# --- norms of fields
+
+
+def norming(function):
+    parts = {"layer": nn.Linear(FIELDS * DIM, FIELDS * DIM), "norm": nn.LayerNorm(DIM), "other": nn.LayerNorm(DIM)}
+    with torch.no_grad():
+        for part in parts.values():
+            part.weight.normal_()
+            part.bias.normal_()
+    return exported(Function(function, **parts))
+
+
+def of_layer(m, x):
+    return m.layer(x.flatten(1)).view(x.shape)
+
+
+@pytest.mark.parametrize("groups, norm", [
+    ([FIELDS], lambda m, x: m.norm(of_layer(m, x))), ([1], lambda m, x: m.norm(of_layer(m, x))[:, 2]),
+    ([3], lambda m, x: m.norm(of_layer(m, x))[:, 1:4]), ([1] * FIELDS, lambda m, x: m.norm(x.flip(1))),
+    ([FIELDS], lambda m, x: m.norm(of_layer(m, x)) * torch.arange(1.0, FIELDS + 1)[:, None] + m.other.bias),
+    ([FIELDS], lambda m, x: m.norm(torch.relu(of_layer(m, x)) + of_layer(m, x * 2))),
+    ([1] * FIELDS, lambda m, x: m.norm(of_layer(m, x) + of_layer(m, x + 1)[:, :1]))])
+def test_norms_of_fields_side_by_side_are_one(groups, norm):
+    made = norming(norm)
+    assert sorted(op["groups"] for op in ops(made, "layer_norm")) == groups
+
+
+@pytest.mark.parametrize("is_read", (False, True))
+def test_a_sum_that_norms_alone_read_is_divided_as_they_are(is_read):
+    def residual(m, x):
+        total = torch.cat([of_layer(m, x)[:, 2:4], torch.relu(of_layer(m, x + 1))[:, :3]], 1) + of_layer(m, x * 2)
+        return torch.cat([m.norm(total), total], 2) if is_read else m.norm(total)
+    made = norming(residual)
+    assert sorted(op["groups"] for op in ops(made, "layer_norm")) == [2, 3]
+    assert len(ops(made, "concat")) == 2 + is_read  # fields, what is normed, and what is added
+
+
+# --- mixtures of crosses
+
+
+class MixtureOfCrosses(nn.Module):
+    """DCN-Mix (Wang et al. 2021): sum_e softmax(g)_e x_0 (U_e tanh(V_e x) + b) + x."""
+
+    def __init__(self, experts=3, rank=4):
+        super().__init__()
+        width = FIELDS * DIM
+        self.down, self.up = (nn.ModuleList(nn.Linear(i, o) for _ in range(experts))
+                              for i, o in ((width, rank), (rank, width)))
+        self.gate = nn.Linear(width, experts)
+
+    def forward(self, x):
+        x0 = x.flatten(1)
+        crosses = torch.stack([x0 * up(torch.tanh(down(x0))) for down, up in zip(self.down, self.up)], 2)
+        return (crosses @ self.gate(x0).softmax(1).unsqueeze(2)).squeeze(2) + x0
+
+
+def test_crosses_are_mixed_before_their_common_factor():
+    made = exported(MixtureOfCrosses())
+    assert len(ops(made, "mix")) == 1
+    found = [[i["function"] for i in op["program"]["instructions"]] for op in ops(made, "elementwise")]
+    assert sum("mul" in functions for functions in found) == 1  # x_0 times the mixture
 
 
 # --- products of pairs, sums, multiples
