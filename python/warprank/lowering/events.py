@@ -12,7 +12,7 @@ import numpy as np
 from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .din import din_attention, unscaled
 from .expressions import LATER, MASKED, at, constant_of, distinct, has_later, masked_value, resolve
-from .masks import check_masks, check_weight
+from .masks import check_count, check_masks, check_weight
 
 if TYPE_CHECKING:
     from .program import Program
@@ -91,8 +91,11 @@ def mean_of_events(p: Program, sums: Any, count: Any, width: int) -> np.ndarray 
     if len(axes) != 1:
         return None
     axis, cells = axes.pop(), np.array([s.data[0][c] for s, c in found])
+    if p.sources.axis_of(number.operands[0]) != axis:
+        return None  # how many others there are
 
     def make() -> Any:
+        check_count(p, number)
         check_masks(p, cells)
         return _pool(p, cells, axis, "mean")
     return p.sources.add(number.axis, width, "pool_mean", make)

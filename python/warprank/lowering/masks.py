@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cells import Unsupported
+from .cells import Source, Unsupported
 from .expressions import EMPTY, masked_value
 
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ def check_masks(p: Program, cells: np.ndarray) -> None:
         if masked_value(p, int(cell), EMPTY) != 0:
             raise Unsupported("a sum in which rows without events have 0, as behind a mask of ids or arange < lengths",
                               "one in which they have an event of padding, as of lengths.clamp(min=1)")
+
+
+def check_count(p: Program, count: Source) -> None:
+    """That events are counted of which something tells padding, where an input says how many there are."""
+    sequence = p.sources.sequence_of(p.sources.axis_of(count.operands[0]))
+    if count.data is not None and sequence is not None and sequence.mask is None:
+        raise Unsupported(f"lengths '{count.data.name}' that tell events from padding: x * (torch.arange(events) < "
+                          "lengths.unsqueeze(-1)).unsqueeze(-1) ahead of a sum over events", "lengths that are a number "
+                          "alone")
 
 
 def check_weight(p: Program, weight: int) -> None:

@@ -10,6 +10,7 @@ import warprank as wr
 from .cells import Value, source_numbers
 from .expressions import constant
 from .inputs import Input
+from .masks import check_count
 
 if TYPE_CHECKING:
     from .program import Program
@@ -30,8 +31,11 @@ def placeholder(p: Program, given: Input) -> Value:
     elif given.is_lengths:
         ones = constant(p, given.axis, 1.0, 0.0)
         parent = given.axis.rpartition("/")[0]
-        cells = p.sources.add(parent, 1, "count", lambda: p.builder.pool(
-            p.sources.gather(ones, given.axis), "sum"), (ones,), given)
+
+        def counted() -> wr.Tensor:
+            check_count(p, p.sources.of(int(cells[0]))[0])
+            return p.builder.pool(p.sources.gather(ones, given.axis), "sum")
+        cells = p.sources.add(parent, 1, "count", counted, (ones,), given)
     else:
         cells = p.sources.add(given.axis, given.width, "ids" if given.is_ids else "dense", make, data=given)
     number = int(source_numbers(cells)[0])
