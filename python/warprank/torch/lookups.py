@@ -55,7 +55,8 @@ def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = 
 def _of_each_row(p: Program, x: Value, indices: Any) -> Value:
     """x[torch.arange(batch), lengths - 1]"""
     rows, *places = indices
-    if isinstance(rows, torch.Tensor) and torch.equal(rows.flatten(), torch.arange(p.batch)) and len(places) == 1:
+    if isinstance(rows, torch.Tensor) and torch.equal(rows, torch.arange(p.batch)) and len(places) == 1 and \
+            isinstance(places[0], Value) and places[0].cells.ndim == 1:
         last = at_last(p, x, 1, places[0], wraps=True)
         if last is not None and x.is_plain:
             return Value(last.cells[:, 0])

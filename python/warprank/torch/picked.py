@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..lowering.cells import Value, move
+from ..lowering.cells import Unsupported, Value, move
 from ..lowering.lengths import at_last
 from .composed import ops_of
 from .handlers import handles
@@ -59,7 +59,11 @@ def gather(p: Program, x: Any, dim: int, places: Any, **_: Any) -> Value:
         return move(torch.ops.aten.gather.default, (x, dim, places), {}, p.batch, torch.from_numpy)
     last = at_last(p, x, dim, places, wraps=False)
     if last is not None:
-        return last
+        sizes = places.cells.shape
+        if sizes[dim] != 1 or (places.batch, places.inner) != (x.batch, x.inner):
+            raise Unsupported("an index of one event of each row, as lengths.view(-1, 1, 1).expand(-1, 1, dim)",
+                              f"one of {sizes[dim]}" if sizes[dim] != 1 else "another")
+        return last.like(last.cells[tuple(slice(size) for size in sizes)])
     found = p.places.get(places.cells.tobytes())
     if found is None or not found.are_sorted or not np.array_equal(found.cells, x.cells) or \
             found.dim != dim % x.cells.ndim:
