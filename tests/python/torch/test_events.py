@@ -167,6 +167,38 @@ def test_masks_and_means(mask):
     assert '"pooling": "mean"' in kinds(exported) and wr.compile(exported.graph).num_steps == 1
 
 
+OF_LENGTHS = {"batch_0": "user/history[]", "batch_1": "user/history[]"}
+
+
+@pytest.mark.parametrize("forward", [
+    lambda m, h, n: m.films(h).sum(1) / n.clamp(min=1)[:, None],
+    lambda m, h, n: m.films(h).sum(1) / (n + 1)[:, None],
+    lambda m, h, n: m.films(h).mean(1) * n[:, None],
+    lambda m, h, n: m.films(h).sum(1) + torch.log1p(n.float())[:, None]])
+def test_lengths_that_mask_nothing_are_refused(forward):
+    history = padded(20, L)
+    with pytest.raises(wr.InvalidArgument, match="expected lengths 'batch_1' that tell events from padding: .*, got "
+                       "lengths that are a number alone"):
+        wr.torch.export(Function(forward, films=table()), (history, (history != 0).sum(1)), axes=OF_LENGTHS)
+
+
+@pytest.mark.parametrize("kept", [lambda h, n: h != 0, lambda h, n: torch.arange(L)[None, :] < n[:, None]])
+def test_lengths_are_a_number_beside_a_mask(kept):
+    history = padded(20, L)
+    over(lambda m, h, n: (m.films(h) * kept(h, n)[..., None]).sum(1) / (n + 1)[:, None] + n[:, None],
+         (history, (history != 0).sum(1)), OF_LENGTHS)
+
+
+def test_sums_over_the_lengths_of_another_history_are_no_means():
+    history, other = padded(20, L), padded(20, L).flip(0)
+
+    def forward(m, h, g, n):
+        own = (m.films(h) * (torch.arange(L) < n[:, None])[..., None]).sum(1)
+        return own + (m.films(g) * (g != 0)[..., None]).sum(1) / n.clamp(min=1)[:, None]
+    over(forward, (history, other, (history != 0).sum(1)),
+         {"batch_0": "user/history[]", "batch_1": "user/other[]", "batch_2": "user/history[]"})
+
+
 def test_pools_of_zeros_and_of_all_events():
     history = padded(20, L)
     axes = {"batch_0": "user/history[]"}

@@ -133,6 +133,34 @@ def test_the_last_event_itself():
     assert "recurrent" not in kinds(exported)
 
 
+def of_last(pick):
+    """Of events what `pick` picks of them, with the place of the last."""
+    def forward(m, film, history):
+        x = m.films(history) * (history != 0)[..., None]
+        return pick(x, count(history).clamp(min=1) - 1).sum(1) + m.films(film)
+    return Function(forward, films=table())
+
+
+@pytest.mark.parametrize("pick", [
+    lambda x, place: x.gather(1, place.view(-1, 1, 1)),  # one column of [B, 1, D]
+    lambda x, place: x.gather(-2, place.view(-1, 1, 1).expand(-1, 1, 2)).sum(-1, keepdim=True),
+    lambda x, place: x.mT.gather(2, place.view(-1, 1, 1).expand(-1, 3, 1)).sum(2).mean(1)[:, None, None]])
+def test_gather_gives_the_columns_that_its_index_has(pick):
+    check(of_last(pick), (ids(20), histories()), axes=AXES)
+
+
+@pytest.mark.parametrize("pick, expected", [
+    (lambda x, place: x.gather(1, place.view(-1, 1, 1).expand(-1, 2, D)), "an index of one event of each row, as "
+     r"lengths.view\(-1, 1, 1\).expand\(-1, 1, dim\), got one of 2"),
+    (lambda x, place: x[torch.arange(len(x))[:, None], place[:, None]], r"the last event, x\[torch.arange\(batch\), "
+     r"lengths - 1\], got others by row"),
+    (lambda x, place: x[torch.arange(len(x))[:, None], place], "got others by row"),
+    (lambda x, place: x[torch.arange(len(x)), place[:, None]], "got others by row")])
+def test_indices_of_other_shapes_are_refused(pick, expected):
+    with pytest.raises(wr.InvalidArgument, match=expected):
+        wr.torch.export(of_last(pick), (ids(20), histories()), axes=AXES)
+
+
 def test_lengths_as_an_input():
     def forward(m, lengths, history):
         kept = PLACES < lengths[:, None]
