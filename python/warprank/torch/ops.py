@@ -31,6 +31,8 @@ def times(p: Program, x: Any, alpha: Any) -> Any:
 
 @handles("add", "add_", constants=True)
 def add(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
+    if p.current().meta["val"].dtype == torch.bool:
+        return binary(p, "max", a, b)
     if not isinstance(b, Value) and scalar_of(b) == 0 and isinstance(a, Value):
         return a  # of sum()
     return binary(p, "add", a, times(p, b, alpha))
@@ -53,14 +55,39 @@ def register_binary(name: str, function: str) -> None:
 
 for _name, _function in {"mul": "mul", "mul_": "mul", "div": "div", "div_": "div", "minimum": "min", "maximum": "max",
                          "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-                         "ne": "not_equal", "logical_and": "mul", "bitwise_and": "mul", "__and__": "mul",
-                         "logical_or": "max", "bitwise_or": "max", "__or__": "max"}.items():
+                         "ne": "not_equal"}.items():
     register_binary(_name, _function)
+
+
+def register_logical(names: str, function: str) -> None:
+    @handles(*names.split(), constants=True)
+    def logical(p: Program, *given: Any) -> Value:
+        _check_truth(p)
+        return binary(p, function, *(_truth(p, x, node) for x, node in zip(given, p.current().args)))
+
+
+register_logical("logical_and bitwise_and __and__", "mul")
+register_logical("logical_or bitwise_or __or__", "max")
 
 
 @handles("logical_not", "bitwise_not")
 def logical_not(p: Program, x: Any) -> Value:
+    _check_truth(p)
     return apply(p, "equal", numbers(x), 0.0)
+
+
+def _truth(p: Program, x: Any, node: Any) -> Any:
+    """Whether numbers are other than 0."""
+    if not isinstance(x, Value):
+        return x != 0
+    return x if node.meta["val"].dtype == torch.bool else binary(p, "not_equal", x, 0)
+
+
+def _check_truth(p: Program) -> None:
+    """That the current op is none of bits."""
+    made = p.current().meta["val"].dtype
+    if made != torch.bool:
+        raise Unsupported("truth values", f"'{name_of(p.current().target)}' of {made}")
 
 
 @handles("native_dropout")
@@ -94,7 +121,7 @@ def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
     kind = node.target._schema.name.partition("::")[2]
     number = 0.0 if "zeros" in kind else 1.0 if "ones" in kind else given[-1]
     shape = [p.batch if isinstance(size, torch.SymInt) else size for size in node.meta["val"].shape]  # of some rows
-    return torch.full(shape, float(number))
+    return torch.full(shape, number, dtype=node.meta["val"].dtype)
 
 
 @handles("to", "_to_copy", "type_as", "float", "bool", "int", "long", events=True)

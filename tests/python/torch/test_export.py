@@ -133,6 +133,11 @@ OPS = {
     "numbers": lambda m, x: 2 - x * 3 + (x / 4 - 1) + torch.add(x, x, alpha=2) + torch.rsub(x, 1),
     "clamps": lambda m, x: x.clamp(-0.5, 0.25) + F.hardtanh(x) + x.clamp(min=0.1) + torch.minimum(x, x * 2),
     "comparisons": lambda m, x: torch.where(x > 0.1, x, x * 0.5) + (x <= 0.3).float(),
+    "truth values": lambda m, x: torch.cat([
+        x * torch.logical_and(x, x.flip(1).relu()), x * torch.logical_or(x > 1, x.flip(1).relu()),
+        x * torch.logical_and(m.vector > 1, x), x * torch.logical_not(x.relu()), x * ((x > 0) & True | ~(x < 1)),
+        x * ((x > 0) + (x > -1)), x * torch.full_like(x, 2, dtype=torch.bool)], 1),
+    "whole numbers": lambda m, x: x * torch.full_like(x, 2.7, dtype=torch.int64),
     "constants": lambda m, x: ((x + m.vector) * m.vector - m.vector) / m.vector + (m.vector - x),
     "softmax": lambda m, x: torch.softmax(x, 1) + torch.softmax(x.view(B, 2, 3), 1).flatten(1),
     "sums": lambda m, x: torch.stack([x.sum(1), x.mean(-1), x.amax(1), x.view(B, 2, 3).sum((1, 2))], 1),
@@ -179,6 +184,13 @@ def test_ops(name):
              "field_norm": nn.LayerNorm(3), "channels": nn.BatchNorm1d(2), "prelu": nn.PReLU(6, 0.3),
              "one_prelu": nn.PReLU(), "matrices": torch.randn(2, 4, 3), "cell": nn.GRUCell(3, 3)}
     check(Function(OPS[name], **parts), torch.randn(B, 6))
+
+
+@pytest.mark.parametrize("function", [lambda n: n & 1, lambda n: n | 1, lambda n: ~n])
+def test_ops_of_bits_are_refused(function):
+    module = Function(lambda m, x: x * function((x > 0).sum(1, keepdim=True)))
+    with pytest.raises(wr.InvalidArgument, match="expected truth values, got '.*' of torch.int64"):
+        wr.torch.export(module, torch.randn(B, 6))
 
 
 @pytest.mark.parametrize("norm", [
