@@ -12,7 +12,8 @@ import warprank as wr
 
 from ..lowering.arithmetic import activation, apply, binary, is_constant, part_of_gelu, power, required_scalar
 from ..lowering.cells import Unsupported, Value, numbers
-from ..lowering.expressions import constant_of, elementwise
+from ..lowering.expressions import constant_of
+from ..lowering.lengths import are_whole
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, OF_EVENTS, handles
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
     from .program import Program
 
 
+WHOLE_TYPES = ("int64", "int32")
+
+
 def _binary(function: str) -> Callable[..., Any]:
     return lambda p, op, a, b: binary(p, function, a, b)
 
 
-for _name, _function in {"Add": "add", "Sub": "sub", "Mul": "mul", "RealDiv": "div", "Div": "div", "BiasAdd": "add",
-                         "Maximum": "max", "Minimum": "min", "Less": "less", "LessEqual": "less_equal",
-                         "Greater": "greater", "GreaterEqual": "greater_equal", "Equal": "equal",
-                         "NotEqual": "not_equal", "LogicalOr": "max"}.items():
+for _name, _function in {"Add": "add", "Sub": "sub", "Mul": "mul", "BiasAdd": "add", "Maximum": "max",
+                         "Minimum": "min", "Less": "less", "LessEqual": "less_equal", "Greater": "greater",
+                         "GreaterEqual": "greater_equal", "Equal": "equal", "NotEqual": "not_equal",
+                         "LogicalOr": "max"}.items():
     HANDLERS[_name] = _binary(_function)
     OF_CONSTANTS.add(_name)
 
@@ -77,6 +81,19 @@ def squared_difference(p: Program, op: Any, a: Any, b: Any) -> Value:
     return apply(p, "square", binary(p, "sub", a, b))
 
 
+def _check_fractions(op: Any) -> None:
+    """That it does not round to integers."""
+    made = op.outputs[0].dtype
+    if made.is_integer:
+        raise Unsupported("floating-point numbers", f"'{op.type}' of {made.name}")
+
+
+@handles("RealDiv", "Div", constants=True)
+def divide(p: Program, op: Any, a: Any, b: Any) -> Value:
+    _check_fractions(op)
+    return binary(p, "div", a, b)
+
+
 @handles("DivNoNan", constants=True)
 def divide_or_zero(p: Program, op: Any, a: Any, b: Any) -> Value:
     if not isinstance(b, Value):
@@ -112,11 +129,13 @@ def select(p: Program, op: Any, condition: Any, a: Any, b: Any) -> Any:
 
 @handles("Cast")
 def cast(p: Program, op: Any, x: Value) -> Value:
-    to = op.get_attr("DstT")
-    kinds = {p.sources.of(int(cell))[0].kind for cell in x.cells.flat}
+    given, to = op.inputs[0].dtype, op.get_attr("DstT")
+    if to.is_bool and not given.is_bool:
+        return HANDLERS["NotEqual"](p, op, x, 0)
     if x.is_ids and to.is_floating:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
-    if not x.is_ids and not to.is_floating and to.name != "bool" and not kinds <= {"constant", "count"}:
+    is_whole = to.name in WHOLE_TYPES and (not given.is_floating or are_whole(p, x))
+    if not x.is_ids and not is_whole and not to.is_floating and to != given:
         raise Unsupported("floating-point numbers", f"a conversion to {to.name}")
     return Value(x.cells, x.is_ids and not to.is_floating, x.batch, x.inner)
 
@@ -163,6 +182,8 @@ def erf(p: Program, op: Any, x: Any) -> Value:
 
 def _reduction(pooling: str, function: str) -> Callable[..., Any]:
     def made(p: Program, op: Any, x: Any, axes: Any) -> Value:
+        if pooling == "mean":
+            _check_fractions(op)
         return reduce(p, x, np.ravel(axes).tolist(), bool(op.get_attr("keep_dims")), pooling, function)
     return made
 

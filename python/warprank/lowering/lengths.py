@@ -51,8 +51,16 @@ def lengths_of(p: Program, cell: int) -> Lengths | None:
     return given._replace(numbers=each)
 
 
-def are_lengths(p: Program, x: Value) -> bool:
-    return not x.is_ids and all(lengths_of(p, int(cell)) is not None for cell in np.unique(x.cells))
+def are_whole(p: Program, x: Value) -> bool:
+    """Whether all are known to be whole: lengths, masks and constants."""
+    def is_whole(cell: int) -> bool:
+        source, _ = p.sources.of(cell)
+        if source.kind in ("count", "is_last"):
+            return True
+        given = lengths_of(p, cell)
+        numbers = source.data if source.kind == "constant" else None if given is None else given.numbers
+        return numbers is not None and bool((np.floor(numbers) == numbers).all())
+    return all(map(is_whole, np.unique(x.cells).tolist()))
 
 
 def _one_lengths(p: Program, x: Value) -> Lengths | None:

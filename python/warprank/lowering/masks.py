@@ -32,8 +32,8 @@ def check_count(p: Program, count: Source) -> None:
     sequence = p.sources.sequence_of(p.sources.axis_of(count.operands[0]))
     if count.data is not None and sequence is not None and sequence.mask is None:
         raise Unsupported(f"lengths '{count.data.name}' that tell events from padding: x * (torch.arange(events) < "
-                          "lengths.unsqueeze(-1)).unsqueeze(-1) ahead of a sum over events", "lengths that are a number "
-                          "alone")
+                          "lengths.unsqueeze(-1)).unsqueeze(-1) ahead of a sum over events",
+                          "lengths that are a number alone")
 
 
 def check_weight(p: Program, weight: int) -> None:

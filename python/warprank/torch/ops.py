@@ -14,7 +14,7 @@ from ..lowering.arithmetic import (activation, apply, binary, by_column, constan
                                    power, refused_if_read, required_scalar, scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
-from ..lowering.lengths import are_lengths
+from ..lowering.lengths import are_whole
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, handles, name_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .program import Program
 
 KEPT_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # all is computed in FP32
+WHOLE_TYPES = (torch.int64, torch.int32)
 
 
 def times(p: Program, x: Any, alpha: Any) -> Any:
@@ -127,13 +128,15 @@ def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
 @handles("to", "_to_copy", "type_as", "float", "bool", "int", "long", events=True)
 def converted(p: Program, x: Value, *_: Any, **__: Any) -> Value:
     sources = {p.sources.of(int(cell))[0].kind for cell in x.cells.flat}
-    to = p.current().meta["val"].dtype
+    before, to = (node.meta["val"].dtype for node in (p.current().args[0], p.current()))
+    if to == torch.bool and before != to:
+        return by_event(p, HANDLERS["ne"], (x, 0), {}, constants=True)
     if x.is_ids and to in KEPT_TYPES:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
-    if not x.is_ids and to in (torch.int64, torch.int32) and sources == {"dense"}:
+    if not x.is_ids and to in WHOLE_TYPES and sources == {"dense"}:
         return of_numbers(p, x)
-    if not x.is_ids and to not in KEPT_TYPES and not sources <= {"constant", "count", "is_last"} and \
-            not are_lengths(p, x):
+    is_whole = to in WHOLE_TYPES and (not before.is_floating_point or are_whole(p, x))
+    if not x.is_ids and not is_whole and to not in (*KEPT_TYPES, before):
         raise Unsupported("floating-point numbers", f"a conversion to {to}")
     return Value(x.cells, x.is_ids and to not in KEPT_TYPES, x.batch, x.inner)
 
@@ -214,7 +217,10 @@ def clamp(p: Program, x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 @handles("sum", events=True)
-def sum_(p: Program, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Value:
+def sum_(p: Program, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    before = p.current().args[0].meta["val"].dtype
+    if dtype not in (None, *KEPT_TYPES) and (before.is_floating_point or dtype not in WHOLE_TYPES):
+        raise Unsupported("floating-point numbers", f"a conversion to {dtype}")
     return reduce(p, x, dims, keepdim, "sum", "add")
 
 

@@ -7,11 +7,21 @@ import pytest
 import tensorflow as tf
 from test_export import B, check, ids
 
+import warprank as wr
+import warprank.keras
+
 WEIGHT = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
 
 
 def fields(x):
     return tf.reshape(x, [-1, 2, 3])
+
+
+def by(x, *types):
+    """x as numbers of one type after another."""
+    for type in (*types, "float32"):
+        x = tf.cast(x, type)
+    return x
 
 
 OPS = {
@@ -21,6 +31,7 @@ OPS = {
     tf.math.log1p(tf.abs(x)),
     "activations": lambda x: tf.nn.relu6(9 * x) + tf.nn.leaky_relu(x) + tf.nn.elu(x) + tf.nn.softmax(x),
     "truth": lambda x: tf.where((x > 0) & ~(x > 1) | (x < -1), x, -x) + tf.cast(tf.equal(x, x), tf.float32),
+    "conversions": lambda x: x * by(x, "bool") - by(tf.nn.relu(x) / 2, "bool") + by(x > 0, "int32", "int64"),
     "moves": lambda x: tf.concat([
         *tf.unstack(x[:, :, None], axis=1), *tf.split(x, [2, 4], 1), *tf.split(x, 3, 1), tf.roll(x, 1, 1),
         tf.reverse(x, [1]), tf.gather(x, [0, 3, 3], axis=1), tf.slice(x, [0, 2], [-1, 3])], 1),
@@ -37,18 +48,60 @@ OPS = {
 }
 
 
+class Function(keras.layers.Layer):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.table = function, keras.layers.Embedding(9, 4)
+
+    def call(self, x):
+        return self.function(x)
+
+
+def of_numbers(function):
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, Function(function)(x))
+
+
+def of_history(scale):
+    """A model whose pooled events are multiplied by a number of ids."""
+    history = keras.Input((5,), dtype="int32", name="history")
+    layer = Function(lambda h: tf.reduce_sum(layer.table(h) * by(h != 0)[:, :, None], 1) * scale(h))
+    return keras.Model(history, layer(history))
+
+
+AXES = {"history": "row/history[]"}
+
+
+def count(history):
+    return tf.reduce_sum(by(history != 0), 1, keepdims=True)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_ops(name, rng):
-    class Function(keras.layers.Layer):
-        def call(self, x):
-            return OPS[name](x)
+    check(of_numbers(OPS[name]), rng.normal(size=(B, 6)).astype(np.float32))
 
-    x = keras.Input((6,), name="x")
-    check(keras.Model(x, Function()(x)), rng.normal(size=(B, 6)).astype(np.float32))
+
+@pytest.mark.parametrize("scale", [
+    lambda h: by(count(h), "bool"), lambda h: by(count(h) / 2, "bool"), lambda h: by(count(h), "int32"),
+    lambda h: tf.reduce_sum(by(h, "bool"), 1, keepdims=True),
+    lambda h: tf.reduce_sum(by(by(h != 0) * 0.5, "bool"), 1, keepdims=True)])
+def test_conversions_of_events(scale, rng):
+    check(of_history(scale), ids(rng, 3, 5), axes=AXES)
+
+
+@pytest.mark.parametrize("scale, got", [
+    (lambda h: by(count(h) / 2, "int32"), "a conversion to int32"),
+    (lambda h: tf.reduce_sum(by(by(h != 0) * 0.5, "int32"), 1, keepdims=True), "a conversion to int32"),
+    (lambda h: by(tf.cast(count(h), "int32") - 9, "uint8"), "a conversion to uint8"),
+    (lambda h: by(tf.raw_ops.Div(x=tf.cast(count(h), "int32"), y=2)), "'Div' of int32"),
+    (lambda h: by(tf.reduce_mean(tf.cast(h != 0, "int32"), 1, keepdims=True)), "'Mean' of int32")])
+def test_what_rounds_is_refused(scale, got):
+    with pytest.raises(wr.InvalidArgument, match=f"expected floating-point numbers, got {got}"):
+        wr.keras.export(of_history(scale), AXES)
 
 
 def test_places_of_events_and_masks_of_truth_values(rng):
-    class Function(keras.layers.Layer):
+    class Places(keras.layers.Layer):
         def __init__(self):
             super().__init__()
             self.table = keras.layers.Embedding(9, 4)
@@ -62,7 +115,7 @@ def test_places_of_events_and_masks_of_truth_values(rng):
     history = keras.Input((5,), dtype="int32", name="history")
     is_event = keras.Input((5,), dtype="bool", name="is_event")
     context = keras.Input((8,), name="context")
-    model = keras.Model([history, is_event, context], Function()(history, is_event) + context)
+    model = keras.Model([history, is_event, context], Places()(history, is_event) + context)
     batch = [ids(rng, 9, 5), np.arange(5) < rng.integers(1, 6, (B, 1)), rng.normal(size=(B, 8)).astype(np.float32)]
     exported = check(model, batch, axes={"history": "row/history[]", "is_event": "row/history[]", "context": "row"})
     data, _ = exported.columns(batch)

@@ -189,6 +189,34 @@ def test_lengths_are_a_number_beside_a_mask(kept):
          (history, (history != 0).sum(1)), OF_LENGTHS)
 
 
+CONVERSIONS = {
+    "truth of counts": lambda h, n: (h != 0).sum(1).bool(),
+    "truth of shares": lambda h, n: ((h != 0).sum(1) / 2).bool(),
+    "truth of lengths": lambda h, n: n.bool(),
+    "truth of ids": lambda h, n: h.bool().sum(1),
+    "truth of a scaled mask": lambda h, n: ((h != 0) * 0.5).bool().sum(1),
+    "whole counts": lambda h, n: (h != 0).float().sum(1).long(),
+    "whole lengths": lambda h, n: (n.float() - 1).long(),
+    "whole masks": lambda h, n: (h != 0).float().long().sum(1),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions(name):
+    history = padded(20, L)
+    over(lambda m, h, n: (m.films(h) * (h != 0)[..., None]).sum(1) * CONVERSIONS[name](h, n)[:, None],
+         (history, (history != 0).sum(1)), OF_LENGTHS)
+
+
+@pytest.mark.parametrize("convert", [lambda h, n: ((h != 0).sum(1) / 2).long(), lambda h, n: (n - 1.5).int(),
+                                     lambda h, n: ((h != 0) * 0.5).long().sum(1)])
+def test_conversions_that_round_are_refused(convert):
+    history = padded(20, L)
+    module = Function(lambda m, h, n: m.films(h).sum(1) * convert(h, n)[:, None], films=table())
+    with pytest.raises(wr.InvalidArgument, match="expected floating-point numbers, got a conversion to torch.int"):
+        wr.torch.export(module, (history, (history != 0).sum(1)), axes=OF_LENGTHS)
+
+
 def test_sums_over_the_lengths_of_another_history_are_no_means():
     history, other = padded(20, L), padded(20, L).flip(0)
 

@@ -137,7 +137,10 @@ OPS = {
         x * torch.logical_and(x, x.flip(1).relu()), x * torch.logical_or(x > 1, x.flip(1).relu()),
         x * torch.logical_and(m.vector > 1, x), x * torch.logical_not(x.relu()), x * ((x > 0) & True | ~(x < 1)),
         x * ((x > 0) + (x > -1)), x * torch.full_like(x, 2, dtype=torch.bool)], 1),
-    "whole numbers": lambda m, x: x * torch.full_like(x, 2.7, dtype=torch.int64),
+    "whole numbers": lambda m, x: x * torch.full_like(x, 2.7, dtype=torch.int64) + x * (x > 0).int().long() * (
+        x > 0).sum(1, keepdim=True, dtype=torch.int64),
+    "conversions to truth values": lambda m, x: torch.cat([
+        x * x.bool(), x * x.relu().bool(), torch.where((x.relu() / 2).to(torch.bool), x, 7.0)], 1),
     "constants": lambda m, x: ((x + m.vector) * m.vector - m.vector) / m.vector + (m.vector - x),
     "softmax": lambda m, x: torch.softmax(x, 1) + torch.softmax(x.view(B, 2, 3), 1).flatten(1),
     "sums": lambda m, x: torch.stack([x.sum(1), x.mean(-1), x.amax(1), x.view(B, 2, 3).sum((1, 2))], 1),
@@ -191,6 +194,15 @@ def test_ops_of_bits_are_refused(function):
     module = Function(lambda m, x: x * function((x > 0).sum(1, keepdim=True)))
     with pytest.raises(wr.InvalidArgument, match="expected truth values, got '.*' of torch.int64"):
         wr.torch.export(module, torch.randn(B, 6))
+
+
+@pytest.mark.parametrize("convert", [lambda x: x.relu().long(), lambda x: (x > 0).sum(1, keepdim=True).to(torch.int8),
+                                     lambda x: x.sum(1, keepdim=True, dtype=torch.int64),
+                                     lambda x: (x > 0).sum(1, keepdim=True, dtype=torch.bool),
+                                     lambda x: torch.view_as_real(x.to(torch.complex64))[..., 0]])
+def test_conversions_that_change_numbers_are_refused(convert):
+    with pytest.raises(wr.InvalidArgument, match="expected floating-point numbers, got a conversion to torch."):
+        wr.torch.export(Function(lambda m, x: x * convert(x)), torch.randn(B, 6))
 
 
 @pytest.mark.parametrize("norm", [
