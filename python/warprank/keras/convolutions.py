@@ -72,15 +72,28 @@ def _windows(op: Any, x: Value) -> np.ndarray:
     return np.where(windows < 0, windows.max(-1, keepdims=True), windows)
 
 
-@handles("MaxPool")
+@handles("MaxPool", events=True)
 def max_pool(p: Program, op: Any, x: Any) -> Value:
-    return reduce(p, Value(_windows(op, numbers(x)), False, x.batch - 1, x.inner), 4, False, "max", "max")
+    pooled = [d for d in (1, 2) if (op.get_attr("ksize")[d], op.get_attr("strides")[d]) != (1, 1)]
+    place, _ = p.sources.split_events(numbers(x).cells)
+    if place is not None and place % 4 in pooled:
+        raise Unsupported("a pool of windows of columns", "one of events")
+
+    def largest(p: Program, x: Value) -> Value:
+        return reduce(p, Value(_windows(op, x), False, x.batch - 1, x.inner), 4, False, "max", "max")
+    return by_event(p, largest, (x,), {})
 
 
-@handles("TopKV2")
+@handles("TopKV2", events=True)
 def top_k(p: Program, op: Any, x: Any, count: Any) -> list[Any]:
     """The largest of the last dimension in their order, by exchanges; not where they are."""
-    columns = [Value(c, False, x.batch, x.inner) for c in np.split(numbers(x).cells, x.cells.shape[-1], -1)]
+    if p.sources.split_events(numbers(x).cells)[0] == -1:
+        raise Unsupported("top_k of columns", "of events")
+    return by_event(p, _largest, (x, count), {})
+
+
+def _largest(p: Program, x: Value, count: Any) -> list[Any]:
+    columns = [Value(c, False, x.batch, x.inner) for c in np.split(x.cells, x.cells.shape[-1], -1)]
     if len(columns) > MOST_SORTED:
         raise Unsupported(f"top_k of at most {MOST_SORTED} columns", str(len(columns)))
     found = []

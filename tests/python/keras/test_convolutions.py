@@ -67,6 +67,48 @@ def test_what_is_not_expressed(model, expected):
         wr.keras.export(model())
 
 
+def of_events(function):
+    """A model of the sum of what a function makes of a history's events, without those of padding."""
+    class Layer(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table = layers.Embedding(9, 6)
+
+        def call(self, history):
+            made = function(self.table(history))
+            kept = tf.cast(history != 0, tf.float32)[:, :, None] if made.shape[1] == 5 else 1.0
+            return tf.reduce_sum(tf.reshape(made, [-1, made.shape[1], np.prod(made.shape[2:])]) * kept, 1)
+    history = keras.Input((5,), name="history", dtype="int32")
+    return keras.Model(history, Layer()(history))
+
+
+def pooled(x, size, step):
+    return tf.nn.max_pool2d(x, size, step, "SAME")
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: pooled(x[..., None], (1, 3), (1, 2)),
+    lambda x: tf.transpose(pooled(tf.transpose(x, [0, 2, 1])[..., None], (3, 1), 1), [0, 2, 1, 3]),
+    lambda x: tf.transpose(pooled(tf.transpose(tf.reshape(x, [-1, 5, 3, 2]), [0, 2, 3, 1]), 2, 1), [0, 3, 1, 2]),
+    lambda x: tf.reshape(pooled(tf.reshape(x, [-1, 6, 1, 1]), (2, 1), (2, 1)), [-1, 5, 3]),
+    lambda x: tf.nn.top_k(x, 2)[0],
+    lambda x: tf.nn.top_k(tf.reshape(x, [-1, 5, 2, 3]), 3)[0]])
+def test_the_largest_columns_of_each_event(function, rng):
+    check(of_events(function), ids(rng, 9, 5), axes={"history": "row/history[]"})
+
+
+@pytest.mark.parametrize("function, expected", [
+    (lambda x: pooled(x[..., None], (3, 1), 1), "a pool of windows of columns, got one of events"),
+    (lambda x: pooled(x[..., None], 1, (2, 1)), "a pool of windows of columns, got one of events"),
+    (lambda x: pooled(tf.transpose(x, [0, 2, 1])[..., None], (1, 5), 1), "a pool of windows of columns, got one of"),
+    (lambda x: layers.MaxPooling1D(2)(x), "a pool of windows of columns, got one of events"),
+    (lambda x: tf.nn.top_k(tf.transpose(x, [0, 2, 1]), 1)[0], "top_k of columns, got of events"),
+    (lambda x: tf.nn.top_k(tf.transpose(x, [0, 2, 1]), 5)[0], "top_k of columns, got of events")])
+def test_the_largest_events_are_refused(function, expected):
+    with pytest.raises(wr.InvalidArgument, match=expected):
+        wr.keras.export(of_events(function), {"history": "row/history[]"})
+
+
 def test_over_events_it_is_refused_and_for_each_it_is_not(rng):
     def model(kernel):
         history = keras.Input((5,), name="history", dtype="int32")
