@@ -48,6 +48,9 @@ def _pack(input: torch.Tensor, lengths: Any, batch_first: bool = False, enforce_
 def _pad(sequence: Packed, batch_first: bool = False, padding_value: float = 0.0,
          total_length: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     events, lengths = sequence.padded(padding_value)
+    if total_length != events.shape[1]:
+        raise NotImplementedError("pad_packed_sequence gives as many events as the longest of a batch has: use "
+                                  f"total_length={events.shape[1]}, as many as histories have")
     return events if batch_first else events.transpose(0, 1), lengths
 
 

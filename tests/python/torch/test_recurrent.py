@@ -218,6 +218,15 @@ def in_packed_sums(gru, x, history):
     return rnn.pad_packed_sequence(made, batch_first=True, total_length=L)[0].sum(1)
 
 
+def as_long_as_the_longest(gru, x, history, length=None):
+    made, _ = gru(rnn.pack_padded_sequence(x, count(history), batch_first=True, enforce_sorted=False))
+    return rnn.pad_packed_sequence(made, batch_first=True, total_length=length)[0].mean(1)
+
+
+def longer_than_histories(gru, x, history):
+    return as_long_as_the_longest(gru, x, history, L + 2)
+
+
 def given(gru, x, history):
     return masked_sum(lambda x: gru(x, torch.ones(1, len(x), H)), x, history)
 
@@ -237,6 +246,8 @@ lstm = nn.LSTM(D, H, batch_first=True)
     (final, "pack_padded_sequence, got h_n of padded events", {}),
     (behind, r"lengths.clamp\(min=1\) - 1, got lengths - 1", {}),
     (in_packed_sums, "rows without events have 0", {}),
+    (as_long_as_the_longest, "the longest of a batch has: use total_length=5, as many as histories have", {}),
+    (longer_than_histories, "use total_length=5, as many as histories have", {}),
     (given, "begins with zeros, nn.GRU, got nn.GRU with a state that is given", {}),
     (masked_sum, "got nn.GRU of both directions; use bidirectional=False", {"bidirectional": True}),
     (of_lstm, "got lstm; use nn.GRU", {}),
