@@ -277,12 +277,64 @@ def test_of_some_rows_others_are_refused(function, expected):
         wr.torch.export(Function(function), torch.randn(6, 4))
 
 
-def test_rows_that_are_changed_by_a_mask():
+def changed(mask, values):
+    """A model that changes the rows of a mask, its parts being what the two functions make of them."""
     def forward(m, x):
         out = torch.full((6, 4), 0.5)
-        out[x[:, 0] > 0] = m.layer(x[x[:, 0] > 0])
+        kept = mask(x)
+        out[kept] = values(m, x, kept)
+        return out
+    return Function(forward, layer=nn.Linear(4, 4))
+
+
+def first(x):
+    return x[:, 0] > 0
+
+
+def long_chain(x):
+    """Of which each value is read twice."""
+    z = x[:, 0]
+    for _ in range(12):
+        z = torch.relu(z) - z
+    return z > 0
+
+
+def of_some_of_them(m, x, kept):
+    made, is_large = torch.zeros_like(x[kept]), x[kept][:, 1] > 0
+    made[is_large] = m.layer(x[kept][is_large])
+    return made + x[kept]
+
+
+@pytest.mark.parametrize("mask, values", [
+    (first, lambda m, x, kept: m.layer(x[kept])),
+    (first, lambda m, x, kept: m.layer(x[first(x)])),
+    (lambda x: ~first(x), lambda m, x, kept: m.layer(x[~first(x)]) + x[kept]),
+    (lambda x: first(x) & (x[:, 1] != 0), lambda m, x, kept: x[(x[:, 0] > 0) & (x[:, 1] != 0)] * 2),
+    (long_chain, lambda m, x, kept: x[long_chain(x)]),
+    (first, of_some_of_them)])
+def test_rows_that_are_changed_by_a_mask(mask, values):
+    check(changed(mask, values), torch.randn(6, 4))
+
+
+def test_rows_that_are_changed_by_several_masks():
+    def forward(m, x):
+        out, kept = x.clone(), first(x)
+        out[kept] = m.layer(x[kept])
+        out[~kept] = m.layer(x[~kept]) * 2
+        out[x[:, 1] > 0] = out[x[:, 1] > 0] - 1
         return out
     check(Function(forward, layer=nn.Linear(4, 4)), torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("values", [
+    lambda m, x, kept: m.layer(x[x[:, 1] > 0]),
+    lambda m, x, kept: x[~kept],
+    lambda m, x, kept: x[kept] + x[x[:, 0] >= 0],
+    lambda m, x, kept: x[kept][x[kept][:, 1] > 0]])
+def test_values_of_the_rows_of_another_mask_are_refused(values):
+    x = torch.tensor([1.0, 1, 1, -1, -1, -1])[:, None] * torch.rand(6, 4)
+    with pytest.raises(wr.InvalidArgument, match=r"f\(x\[is_row\]\), got of rows of another mask"):
+        wr.torch.export(changed(first, values), x)
 
 
 def test_loops_over_packed_events_are_refused():
