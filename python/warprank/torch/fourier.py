@@ -24,9 +24,18 @@ class Complex(Value):
 TRANSFORMS = ("fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft")
 
 
-@handles(*TRANSFORMS)
+def _of_columns(p: Program, x: Any) -> Value:
+    """A batch that has no events."""
+    given = numbers(x)
+    if p.sources.split_events(given.cells)[0] is not None:
+        raise Unsupported("transforms and complex numbers of a row's columns", "those of events")
+    return given
+
+
+@handles(*TRANSFORMS, events=True)
 def fourier(p: Program, x: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
-    parts = 2 if isinstance(numbers(x), Complex) else 1
+    x = _of_columns(p, x)
+    parts = 2 if isinstance(x, Complex) else 1
     dim = row_dimension(x, dim - parts + 1 if dim < 0 else dim)
     given = move(torch.ops.aten.movedim.int, (x, dim, -parts), {}, p.batch, torch.from_numpy)
     count = given.cells.shape[-parts]
@@ -47,12 +56,11 @@ def _moved(p: Program, x: Value, dim: int, to: int) -> Value:
     return move(torch.ops.aten.movedim.int, (x, dim, to), {}, p.batch, torch.from_numpy)
 
 
-@handles("view_as_complex")
+@handles("view_as_complex", events=True)
 def view_as_complex(p: Program, x: Any) -> Complex:
-    return Complex(numbers(x).cells, False, x.batch, x.inner)
+    return Complex(_of_columns(p, x).cells, False, x.batch, x.inner)
 
 
-@handles("view_as_real")
 def view_as_real(p: Program, x: Any) -> Value:
     return Value(x.cells, False, x.batch, x.inner)
 

@@ -3,7 +3,8 @@
 
 import pytest
 import torch
-from test_export import B, Function, check
+from test_export import B, Function, check, ids
+from torch import nn
 
 import warprank as wr
 import warprank.torch
@@ -54,3 +55,19 @@ def test_transforms(name):
 def test_what_is_not_expressed(function, expected):
     with pytest.raises(wr.InvalidArgument, match=expected):
         wr.torch.export(Function(function), torch.randn(B, FIELDS, D))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.fft.irfft(torch.fft.rfft(x), n=D),
+    lambda x: parts(torch.fft.fft(x, dim=1)).flatten(2),
+    lambda x: parts(torch.view_as_complex(x.unflatten(2, (-1, 2))) * torch.view_as_complex(x.unflatten(2, (-1, 2))))])
+def test_of_events_they_are_refused(function):
+    module = Function(lambda m, history: function(m.films(history)).sum(1), films=nn.Embedding(9, D))
+    with pytest.raises(wr.InvalidArgument, match="complex numbers of a row's columns, got those of events"):
+        wr.torch.export(module, ids(9, 5), axes={"batch_0": "row/history[]"})
+
+
+def test_of_what_is_pooled_over_events_they_are_not():
+    module = Function(lambda m, history: torch.fft.irfft(torch.fft.rfft(m.films(history).sum(1)), n=D),
+                      films=nn.Embedding(9, D))
+    check(module, ids(9, 5), axes={"batch_0": "row/history[]"})
