@@ -24,13 +24,11 @@ import tempfile
 import torch
 import zoo_onnx
 from bench_record import Record, best_of
+from zoo_measures import LARGEST_DIFFERENCE, ROWS, TURNS, launches, relative
 from zoo_models import ZOOS
 
 import warprank as wr
 import warprank.torch
-
-ROWS = (100, 500)
-LARGEST_DIFFERENCE, TURNS = 1e-5, 30
 
 
 def install(folder, packages):
@@ -76,12 +74,9 @@ def measure(of_zoo, name):
     make, batch, *axes = of_zoo(ROWS[0])[name]
     module = made(make)
     exported = wr.torch.export(module, batch, *axes)
-    scores = exported.score(batch)
-    relative = max(d.largest / max(1.0, float(abs(scores[output]).max())) for output, d in exported.check().items())
-    plan, model = wr.compile(exported.graph), exported.model()
-    allowed = LARGEST_DIFFERENCE if relative <= LARGEST_DIFFERENCE else 4 * own_difference(module, batch)
-    found = {"difference": relative, "allowed_difference": allowed, "launches": sum(int(line.split()[2]) for line in plan.describe().splitlines()
-                                                     if line.startswith("this plan"))}
+    difference, model = relative(exported.check(), exported.score(batch)), exported.model()
+    allowed = LARGEST_DIFFERENCE if difference <= LARGEST_DIFFERENCE else 4 * own_difference(module, batch)
+    found = {"difference": difference, "allowed_difference": allowed, "launches": launches(wr.compile(exported.graph))}
     for rows in ROWS:
         batch = of_zoo(rows)[name][1]
         data, offsets = exported.columns(batch)

@@ -26,9 +26,8 @@ import tempfile
 
 import numpy as np
 from bench_record import Record, best_of
+from zoo_measures import LARGEST_DIFFERENCE, ROWS, TURNS, launches, relative
 
-ROWS = (100, 500)
-LARGEST_DIFFERENCE, TURNS = 1e-5, 30
 PACKAGES = ["deepctr==0.9.3", "requests", "urllib3", "idna", "certifi", "charset-normalizer"]
 FIELDS, DIM, NUMBERS = (1000, 300, 50, 2000, 20), 16, 4
 
@@ -90,11 +89,9 @@ def measure(make):
         batch = {given.name: every[given.name] for given in module.inputs}
         exported = wr.keras.export(folder, example_batch=batch)
         differences = exported.check(batch)
-    scores = exported.score(batch)
-    relative = max(d.largest / max(1.0, float(abs(scores[output]).max())) for output, d in differences.items())
-    plan, model = wr.compile(exported.graph), exported.model()
-    found = {"difference": relative, "launches": sum(int(line.split()[2]) for line in plan.describe().splitlines()
-                                                     if line.startswith("this plan"))}
+    model = exported.model()
+    found = {"difference": relative(differences, exported.score(batch)),
+             "launches": launches(wr.compile(exported.graph))}
     traced = tf.function(module)
     for rows in ROWS:
         of_rows = batch_of(rows)

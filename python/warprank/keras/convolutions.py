@@ -10,6 +10,7 @@ import numpy as np
 
 from ..lowering.arithmetic import apply, refused_if_read
 from ..lowering.cells import Unsupported, Value, numbers
+from ..lowering.limits import MOST_OF_CONVOLUTION, MOST_SORTED
 from ..lowering.linears import linear
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
@@ -18,9 +19,6 @@ from .walk import executed
 
 if TYPE_CHECKING:
     from .program import Program
-
-MOST_OF_CONVOLUTION = 1 << 22  # numbers of the layer that it is
-MOST_SORTED = 16
 
 
 @handles("Conv2D", events=True)

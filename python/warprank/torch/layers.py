@@ -14,6 +14,7 @@ import torch
 from ..lowering import layers, linears, norms
 from ..lowering.arithmetic import constant_rows, constant_vector
 from ..lowering.cells import Unsupported, Value, move, numbers
+from ..lowering.limits import MOST_OF_CONVOLUTION
 from ..lowering.places import by_event
 from .composed import example_of, ops_of
 from .handlers import HANDLERS, handles
@@ -27,9 +28,6 @@ def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) ->
     if not isinstance(weight, torch.Tensor):
         raise Unsupported("a weight that is a parameter", "one that is computed")
     return linears.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
-
-
-MOST_OF_CONVOLUTION = 1 << 22  # numbers of the layer that it is
 
 
 @handles("conv1d", "conv2d", events=True)

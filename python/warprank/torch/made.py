@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from ..lowering.cells import Unsupported
+from ..lowering.limits import MOST_SORTED
 
 aten = torch.ops.aten
 MADE: dict[Any, Callable[..., Any]] = {}
@@ -148,8 +149,6 @@ def _is_any_but(given: Any, number: int) -> bool:
 
 
 # --- the largest of a few columns
-
-MOST_SORTED = 16
 
 
 def _ranks(x: torch.Tensor, largest: bool) -> torch.Tensor:
