@@ -57,29 +57,7 @@ def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = 
 
 def _are_of_rows(p: Program, out: torch.fx.Node, mask: torch.fx.Node, values: torch.fx.Node) -> bool:
     """Whether values are of the rows of `out` that a mask picks, and of no others."""
-    alike, rows = _rows_of(p, mask.graph)
-    return rows[values] in (None, alike[mask]) and rows[out] in (None, rows[mask])
-
-
-def _rows_of(p: Program, graph: torch.fx.Graph) -> tuple[dict[torch.fx.Node, int], dict[torch.fx.Node, int | None]]:
-    """By node a number, which is the same for those that are written alike, and the number of the mask that picks its
-    rows; None: it is the same for all rows."""
-    every, mixed = -1, -2  # of no mask, and of several
-    numbers: dict[str, int] = {}
-    alike: dict[torch.fx.Node, int] = {}
-    rows: dict[torch.fx.Node, int | None] = {}
-    for node in graph.nodes:
-        written = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: f"%{alike[n]}")
-        alike[node] = numbers.setdefault(repr((node.target, written)), len(numbers))
-        is_changed = node.target == torch.ops.aten.index_put.default  # in some of its rows
-        read = [x for x in (node.args[:1] if is_changed else node.all_input_nodes) if rows[x] is not None]
-        masks = {rows[x] for x in read}
-        rows[node] = masks.pop() if len(masks) == 1 else mixed if masks else every if node.name in p.inputs else None
-        if node.target == torch.ops.aten.index.Tensor:
-            picks = node.args[1][0]
-            if picks in read and picks.meta["val"].dtype == torch.bool and rows[node] != mixed:
-                rows[node] = alike[picks]
-    return alike, rows
+    return p.rows[values] in (None, p.alike[mask]) and p.rows[out] in (None, p.rows[mask])
 
 
 def _of_each_row(p: Program, x: Value, indices: Any) -> Value:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 import warprank as wr
 
@@ -24,6 +23,7 @@ from .composed import example_of, ops_of
 from .fourier import Complex, of_complex
 from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
 from .made import MADE
+from .rows import EVERY, rows_of
 
 
 class Program(LoweredProgram):
@@ -34,6 +34,7 @@ class Program(LoweredProgram):
                  hashed: Mapping[str, Any], names: Mapping[str, str] = {}):
         super().__init__(inputs, batch, hashed)
         self.places: dict[bytes, Any] = {}  # by the cells of places of the largest, of which
+        self.alike, self.rows = rows_of(exported.graph, inputs)
         self._exported = exported
         self._names = names
 
@@ -47,8 +48,7 @@ class Program(LoweredProgram):
                 values[node] = self._call(node, values)
             elif node.op == "output":
                 results = torch.fx.node.map_arg(list(node.args[0]), lambda n: values[n])
-                made = [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
-                if any(free_unbacked_symbols(list(getattr(x, "shape", ())[:1])) for x in made):
+                if any(isinstance(n, torch.fx.Node) and self.rows[n] not in (None, EVERY) for n in node.args[0]):
                     self.problems.add("outputs", "scores of each row", "of some rows")
                 if any(isinstance(x, Complex) for x in results):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")

@@ -485,6 +485,16 @@ class Products(nn.Module):
                            torch.stack([x[:, j] for _, j in self.pairs], 1))
 
 
+def test_products_that_a_constant_mask_picks():
+    """PyTorch does not know how many rows these are of."""
+    mask = torch.triu(torch.ones(FIELDS, FIELDS), 1).bool()
+
+    class Picked(nn.Module):
+        def forward(self, x):
+            return torch.masked_select(x @ x.transpose(1, 2), mask).view(-1, int(mask.sum()))
+    assert len(ops(exported(Picked()), "dot")) == 1
+
+
 def test_sums_of_products_of_pairs_are_dots():
     made = exported(Products(lambda products: products.sum(-1)))
     assert len(ops(made, "dot")) == 1 and not ops(made, "reduce")
