@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,14 @@ class Exported(ABC):
 
     def columns(self, batch: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """A batch that the model takes, as columns and offsets for Model.score: one request for each row."""
-        plan = compile(self.graph)
-        used = {i.name for i in plan.ids} | {d.name for d in plan.dense}
         data, offsets = inputs.columns(self._inputs, self._sequences, self._lookups, self._arrays(batch))
-        return {name: self._hashed_ids(name, column) for name, column in data.items() if name in used}, offsets
+        return {name: self._hashed_ids(name, column) for name, column in data.items() if name in self._used}, offsets
+
+    @cached_property
+    def _used(self) -> set[str]:
+        """The inputs that the plan has."""
+        plan = compile(self.graph)
+        return {i.name for i in plan.ids} | {d.name for d in plan.dense}
 
     def score(self, batch: Any, threads: int = 1) -> Scores:
         """The scores of a batch that the model takes."""

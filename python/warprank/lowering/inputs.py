@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -48,7 +49,7 @@ class Input:
     @property
     def width(self) -> int:
         shape = self.shape[1:] if self.is_events and not self.is_flat else self.shape
-        return int(np.prod(shape, dtype=np.int64))
+        return math.prod(shape)
 
     def column_name(self, column: int) -> str:
         return self.name if self.width == 1 else f"{self.name}.{column}"
@@ -140,7 +141,7 @@ def _fits(given: Input, inputs: Sequence[Input], arrays: Mapping[str, np.ndarray
         return True
     shape = array.shape
     is_free = given.is_bag or (given.is_events and bool(given.shape))  # of any number of ids or events
-    width = int(np.prod(shape[2:] if is_free else shape[1:], dtype=np.int64))
+    width = math.prod(shape[2:] if is_free else shape[1:])
     if shape[:1] == (rows,) and not (is_free and len(shape) < 2) and (given.is_bag or width == given.width):
         return True
     inner = given.shape[1:] if is_free else given.shape

@@ -51,7 +51,7 @@ def linear_row(p: Program, layer: events.Layer) -> np.ndarray:
 
 def _order_of_reading(p: Program, cells: np.ndarray) -> np.ndarray:
     """The cells that a layer reads, in the order that it has its weights in: without zeros, as they lie in memory where
-    that saves moving them, products of fields as the library has them."""
+    that saves moving them, products of fields as the library has them, and as the first layer that reads the same."""
     order = np.flatnonzero([constant_of(p, int(c)) != 0 for c in cells])
     if not len(order):
         return np.arange(len(cells))
@@ -59,5 +59,10 @@ def _order_of_reading(p: Program, cells: np.ndarray) -> np.ndarray:
     for run in np.split(np.arange(len(order)), breaks):
         if p.sources.of(int(cells[order[run[0]]]))[0].kind == "dots":
             order[run] = order[run][np.argsort(cells[order[run]], kind="stable")]
-    sorted_order = order[np.argsort(cells[order], kind="stable")]
-    return sorted_order if num_runs(cells[sorted_order]) < num_runs(cells[order]) else order
+    in_memory = order[np.argsort(cells[order], kind="stable")]
+    if num_runs(cells[in_memory]) < num_runs(cells[order]):
+        order = in_memory
+    first = p.read_orders.setdefault(cells[in_memory].tobytes(), cells[order])
+    if (np.diff(cells[in_memory]) > 0).all() and num_runs(first) <= num_runs(cells[order]):
+        order = in_memory[np.searchsorted(cells[in_memory], first)]
+    return order

@@ -53,6 +53,7 @@ class Program(ABC):
         self.products: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}  # by their cells, of which matrices
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
+        self.read_orders: dict[bytes, np.ndarray] = {}  # by the cells of layers: in which order the first reads them
         self._table_handles: dict[tuple[int, ...], tuple[str, wr.Table]] = {}  # by constant, and rows
         self._ids: dict[str, wr.Ids] = {}
         self._marks: dict[str, wr.Tensor] = {}

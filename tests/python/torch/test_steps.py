@@ -84,6 +84,15 @@ def test_layers_read_columns_where_they_lie(function, elementwise):
     assert steps(made) == 2 + elementwise  # look-ups, and the layer with the head
 
 
+def test_layers_that_read_the_same_in_other_orders_share_a_concat():
+    def both(m, ids, x):
+        fields = [x, m.table(ids)]
+        return m.a(torch.cat(fields, 1)) * m.b(torch.cat(fields[::-1], 1))
+    made = check(Function(both, table=nn.Embedding(20, 4), a=nn.Linear(7, 8), b=nn.Linear(7, 8)),
+                 (torch.randint(20, (4,)), torch.randn(4, 3)))
+    assert len(ops(made, "concat")) == 1
+
+
 def test_layers_have_no_weights_of_zeros():
     layer = nn.Linear((FIELDS + 2) * DIM, 3)
     made = exported(Function(lambda m, x: m.layer(F.pad(x, (0, 0, 1, 1)).flatten(1)), layer=layer))
