@@ -152,8 +152,19 @@ def resolve(p: Program, cell: int) -> int:
 
 def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
     """What a cell is where an event is padding, or another of the states above; None: not known."""
+    return _masked_value(p, cell, state, {})
+
+
+def _masked_value(p: Program, cell: Any, state: int, known: dict[int, float | None]) -> float | None:
+    """known: by cell, as a cell may be read by many"""
     if not isinstance(cell, int):
         return float(cell)
+    if cell not in known:
+        known[cell] = _value_where(p, cell, state, known)
+    return known[cell]
+
+
+def _value_where(p: Program, cell: int, state: int, known: dict[int, float | None]) -> float | None:
     source, column = p.sources.of(cell)
     if source.kind == "constant":
         return float(source.data[state])
@@ -165,11 +176,11 @@ def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
         found = _of_first(p, cell)
         return None if found is None else float(found[column])
     if source.kind == "event_softmax":
-        score = masked_value(p, at(source.operands[0], column), state)
+        score = _masked_value(p, at(source.operands[0], column), state, known)
         return 0.0 if score is not None and score <= MASKED else None
     if source.kind not in FUNCTIONS:
         return None
-    values = [masked_value(p, at(x, column), state) for x in source.operands]
+    values = [_masked_value(p, at(x, column), state, known) for x in source.operands]
     if source.kind == "select" and values[2] is not None:
         return values[0 if values[2] else 1]
     if source.kind == "mul" and 0 in values:
@@ -178,8 +189,8 @@ def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
         number = values[0] if values[1] is None else values[1]
         least = -(number or 0.0) if source.kind == "sub" and values[1] is not None else number or 0.0
         return least if least <= MASKED else None
-    known = [v for v in values if v is not None]
-    return FUNCTIONS[source.kind](*known) if len(known) == len(values) else None
+    numbers = [v for v in values if v is not None]
+    return FUNCTIONS[source.kind](*numbers) if len(numbers) == len(values) else None
 
 
 def _of_first(p: Program, cell: int) -> np.ndarray | None:
@@ -196,12 +207,18 @@ def _of_first(p: Program, cell: int) -> np.ndarray | None:
 
 def has_later(p: Program, cell: Any) -> bool:
     """Whether a cell, but for what is in a softmax, is another where its key comes after its query."""
-    if not isinstance(cell, int):
-        return False
-    source, column = p.sources.of(cell)
-    if source.kind == "constant":
-        return bool(source.data[LATER] != source.data[0])
-    return source.kind in FUNCTIONS and any(has_later(p, at(x, column)) for x in source.operands)
+    left, seen = [cell], set()
+    while left:
+        cell = left.pop()
+        if not isinstance(cell, int) or cell in seen:
+            continue
+        seen.add(cell)
+        source, column = p.sources.of(cell)
+        if source.kind == "constant" and source.data[LATER] != source.data[0]:
+            return True
+        if source.kind in FUNCTIONS:
+            left += [at(x, column) for x in source.operands]
+    return False
 
 
 Polynomial = dict[tuple[int, ...], float]  # by the atoms of a monomial its factor
@@ -209,25 +226,33 @@ Polynomial = dict[tuple[int, ...], float]  # by the atoms of a monomial its fact
 
 def polynomial(p: Program, cell: Any, atoms: frozenset[int] = frozenset(), most: int = 16) -> Polynomial:
     """The cell as sums of products of cells that are no sums or products, or are among `atoms`."""
-    if not isinstance(cell, int):
-        return {(): float(cell)}
-    cell = resolve(p, cell)
-    source, column = p.sources.of(cell)
-    divisor = constant_of(p, at(source.operands[1], column)) if source.kind == "div" else None
-    if cell in atoms or not (source.kind in ("add", "sub", "mul", "neg", "square", "affine") or divisor):
-        return {(cell,): 1.0}
-    operands = [polynomial(p, at(x, column), atoms, most) for x in source.operands]
-    if source.kind == "affine":
-        scale, shift = (float(v[column]) for v in source.data[:2])
-        operands = [operands[0], {(): scale}, {(): shift}]
-        return added(_product(operands[0], operands[1], most), operands[2])
-    if divisor:
-        return {monomial: factor / divisor for monomial, factor in operands[0].items()}
-    if source.kind in ("mul", "square"):
-        return _product(operands[0], operands[-1], most)
-    if source.kind == "neg":
-        return {k: -v for k, v in operands[0].items()}
-    return added(operands[0], operands[1], -1 if source.kind == "sub" else 1)
+    known: dict[int, Polynomial] = {}
+
+    def found(cell: Any) -> Polynomial:
+        if not isinstance(cell, int):
+            return {(): float(cell)}
+        cell = resolve(p, cell)
+        if cell not in known:
+            known[cell] = made(cell)
+        return known[cell]
+
+    def made(cell: int) -> Polynomial:
+        source, column = p.sources.of(cell)
+        divisor = constant_of(p, at(source.operands[1], column)) if source.kind == "div" else None
+        if cell in atoms or not (source.kind in ("add", "sub", "mul", "neg", "square", "affine") or divisor):
+            return {(cell,): 1.0}
+        operands = [found(at(x, column)) for x in source.operands]
+        if source.kind == "affine":
+            scale, shift = (float(v[column]) for v in source.data[:2])
+            return added(_product(operands[0], {(): scale}, most), {(): shift})
+        if divisor:
+            return {monomial: factor / divisor for monomial, factor in operands[0].items()}
+        if source.kind in ("mul", "square"):
+            return _product(operands[0], operands[-1], most)
+        if source.kind == "neg":
+            return {k: -v for k, v in operands[0].items()}
+        return added(operands[0], operands[1], -1 if source.kind == "sub" else 1)
+    return found(cell)
 
 
 def added(a: Polynomial, b: Polynomial, sign: float = 1.0) -> Polynomial:

@@ -71,6 +71,19 @@ def test_the_largest_in_their_order_are_two_steps_for_each_that_is_left_out(most
     assert steps(exported(Function(pooled))) == 2 + 2 * most
 
 
+@pytest.mark.parametrize("step", [lambda x: x * x * 0.1 + x, lambda x: x + x * 0.1,
+                                  lambda x: torch.where(x > 0, x, x * 2)])
+def test_values_that_are_read_twice_at_each_of_many_steps(step):
+    """What is told of a value is found once, not for each of the 2^40 ways to it."""
+    def pooled(m, seen):
+        is_event = (seen != 0).unsqueeze(-1)
+        x = m.table(seen) * is_event * 0.1
+        for _ in range(40):
+            x = step(x)
+        return (x * is_event).sum(1)
+    check(Function(pooled, table=nn.Embedding(20, 3, padding_idx=0)), histories(), axes={"seen": "user/seen[]"})
+
+
 def moved(x):
     return x.transpose(1, 2).flatten(1)
 
