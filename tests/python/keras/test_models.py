@@ -115,7 +115,7 @@ ALPHA = np.float32([0.1, 0.2, 0.3, 0.4])
     ('"layer_norm"', True, lambda x: (x - moments(x)[0]) * tf.math.rsqrt(moments(x)[1] + 1e-3)),
     ('"layer_norm"', False, lambda x: normed(x, moments(x)[0], tf.reduce_mean(x**2, 1, keepdims=True))),
     ('"layer_norm"', False, lambda x: normed(x, *moments(x[:, :2]))),
-    ('"layer_norm"', False, lambda x: normed(tf.reverse(x, [1]), *moments(x))),
+    ('"layer_norm"', True, lambda x: normed(tf.reverse(x, [1]), *moments(x))),
     ('"layer_norm"', True, lambda x: (normed(x, *moments(x)) * ALPHA + ALPHA) * ALPHA),
     ('"layer_norm"', False, lambda x: normed(x, mean(x[:, :2]), mean(tf.square(x - mean(x[:, :2]))))),
     ('"layer_norm"', False, lambda x: normed(x, mean(x), mean(tf.square(

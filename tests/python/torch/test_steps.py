@@ -81,7 +81,7 @@ def test_values_that_are_read_twice_at_each_of_many_steps(step):
         for _ in range(40):
             x = step(x)
         return (x * is_event).sum(1)
-    check(Function(pooled, table=nn.Embedding(20, 3, padding_idx=0)), histories(), axes={"seen": "user/seen[]"})
+    check(Function(pooled, table=nn.Embedding(20, 3, padding_idx=0)), histories(), axes={"batch_0": "user/seen[]"})
 
 
 def moved(x):
