@@ -11,7 +11,7 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .din import din_attention, unscaled
-from .expressions import LATER, MASKED, at, constant_of, distinct, has_later, masked_value, resolve
+from .expressions import LATER, MASKED, at, constant, constant_of, distinct, has_later, masked_value, resolve
 from .masks import check_count, check_masks, check_weight
 
 if TYPE_CHECKING:
@@ -49,18 +49,26 @@ def pool(p: Program, cells: np.ndarray, pooling: str, length: int = 0) -> np.nda
             raise Unsupported("attention that the library has: weights of an MLP of q, k, q - k and q * k, or of "
                               "products of projections", "other weights")
         sequence = p.sources.sequence_of(axis)
-        if pooling == "max":
-            for cell in cells if sequence is not None and sequence.mask is not None else ():
-                masked = masked_value(p, int(cell))
-                if masked is None or masked > -1e4:
-                    raise Unsupported("a maximum in which padding is masked", "one of padding, too")
-        elif pooling == "sum":
+        if pooling == "max" and sequence is not None and sequence.mask is not None:
+            return _maximum(p, cells, axis)
+        if pooling == "sum":
             check_masks(p, cells)
-        elif sequence is not None and sequence.mask is not None:  # of all, with padding that is zeros
+        elif pooling == "mean" and sequence is not None and sequence.mask is not None:  # with padding that is zeros
             check_masks(p, cells)
             return p.builder.apply("mul", [_pool(p, cells, axis, "sum"), 1 / length])
         return _pool(p, cells, axis, pooling)
     return p.sources.add(parent, len(cells), f"pool_{pooling}", make, data=(cells, axis))
+
+
+def _maximum(p: Program, cells: np.ndarray, axis: str) -> Any:
+    """Of events alone; of a row that has none what padding is masked with, the least number in the place of -inf."""
+    masks = {masked_value(p, int(cell)) for cell in cells}
+    mask = masks.pop()
+    if masks or mask is None or not mask <= MASKED:
+        raise Unsupported("a maximum in which padding is masked by one number, as -1e9", "one of padding, too")
+    count = _pool(p, constant(p, axis, 1.0, 0.0), axis, "sum")
+    least = float(np.finfo(np.float32).min)
+    return p.builder.apply("select", [_pool(p, cells, axis, "max"), max(mask, least), count])
 
 
 def _pool(p: Program, cells: np.ndarray, axis: str, pooling: str) -> Any:

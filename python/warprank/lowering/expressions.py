@@ -110,9 +110,9 @@ def _terms(p: Program, operands: Sequence[Any], axis: str) -> list[Any]:
     terms = []
     for x in operands:
         source = p.sources.of(int(x[0]))[0] if isinstance(x, np.ndarray) else None
-        inner = source is not None and (source.kind, source.width, source.axis) == ("add", 1, axis)
-        if inner and alias_of(p, "add", source.operands) is None and len(p.sources.readers_of(int(x[0]))) == 1:  # type: ignore
-            terms += _terms(p, source.operands, axis)  # type: ignore[union-attr]
+        if source is not None and (source.kind, source.width, source.axis) == ("add", 1, axis) and \
+                alias_of(p, "add", source.operands) is None and len(p.sources.readers_of(int(x[0]))) == 1:
+            terms += _terms(p, source.operands, axis)
         else:
             terms.append(x)
     return terms
@@ -172,6 +172,8 @@ def _value_where(p: Program, cell: int, state: int, known: dict[int, float | Non
         return p.padding_value(source, column) if state in (PADDING, EMPTY) else None
     if source.kind == "is_last":
         return source.data.get(state)
+    if source.kind == "pool_max" and state == EMPTY:
+        return masked_value(p, int(source.data[0][column]))
     if source.kind in ("linear", "gru") and state == EMPTY:
         found = _of_first(p, cell)
         return None if found is None else float(found[column])

@@ -48,7 +48,7 @@ class Norm:
     eps: float
     path: str | None
     rows: int = 1
-    tensors: dict[tuple[int, int], Any] = field(default_factory=dict)  # of rows, by the first and the one behind the last
+    tensors: dict[tuple[int, int], Any] = field(default_factory=dict)  # by the first of their rows, and the end
 
     def columns(self, p: Program, wanted: np.ndarray) -> tuple[Any, np.ndarray, int]:
         """What Sources ask of it: of the rows from the first that is wanted to the last."""

@@ -43,6 +43,8 @@ class Program(ABC):
             self._add_axis(given.axis)
             if given.is_events and not given.is_flat and given.shape:
                 length = given.shape[0]
+                if length < 2:
+                    self.problems.add(f"input '{given.name}'", "an example of 2 events or more", str(length))
                 if self.sequences.setdefault(given.axis, Sequence(given.axis, length)).length != length:
                     self.problems.add(f"input '{given.name}'", f"{self.sequences[given.axis].length} events, as others "
                                       f"of axis '{given.axis}' have", str(length))

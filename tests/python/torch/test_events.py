@@ -236,10 +236,26 @@ def test_pools_of_zeros_and_of_all_events():
         x = m.films(history)
         return torch.cat([x.sum(1), x.mean(1), (x * x * kept).sum(1), kept.sum(1), x.sum(1) / (kept.sum(1) + 1),
                           x.masked_fill(~kept, -1e9).amax(1).clamp(min=-9)], 1)
-    history[0, 0] = 1
     over(forward, (history,), axes)
     over(lambda m, h: torch.cat([m.films(h).mean(1), m.films(h).sum(1), torch.softmax(m.films(h), 1).sum(1)], 1),
          (ids(20, L),), axes)
+
+
+@pytest.mark.parametrize("pool", [
+    lambda x, kept: x.masked_fill(~kept, -12345.0).amax(1), lambda x, kept: x.masked_fill(~kept, 23456.0).amin(1),
+    lambda x, kept: x.masked_fill(~kept, -torch.inf).amax(1).clamp(min=-9),
+    lambda x, kept: (x * 2 + (~kept) * -1e9).max(1)[0].clamp(min=-9),
+    lambda x, kept: torch.logsumexp(x.masked_fill(~kept, -torch.inf), 1).clamp(min=-9)])
+def test_rows_without_events_have_the_mask_as_their_maximum(pool):
+    history = padded(20, L)
+    history[1] = 0
+    over(lambda m, h: pool(m.films(h), (h != 0)[..., None]), (history,), {"batch_0": "user/history[]"})
+
+
+def test_an_example_has_more_than_one_event():
+    """By one event their dimension is not told from others."""
+    with pytest.raises(wr.InvalidArgument, match="input 'batch_0': expected an example of 2 events or more, got 1"):
+        over(lambda m, h: (m.films(h) * (h != 0)[..., None]).sum(1), (padded(20, 1),), {"batch_0": "user/history[]"})
 
 
 def test_numbers_of_events():
@@ -346,7 +362,9 @@ def test_softmax_over_padding(module, monkeypatch):
     (lambda m, q, h: m.films(h) @ m.films(h).transpose(1, 2), "expected"),
     (lambda m, q, h: m.films(h).sum(1) + q[:, None] * 2, "expected"),
     (lambda m, q, h: (m.films(h) * (h != 0)[..., None]).sum(1) + torch.softmax(m.films(h), 2).amax(1),
-     "expected a maximum in which padding is masked, got one of padding, too"),
+     "expected a maximum in which padding is masked by one number, as -1e9, got one of padding, too"),
+    (lambda m, q, h: torch.logsumexp(m.films(h).masked_fill((h == 0)[..., None], -1e9), 1),
+     "expected a sum in which rows without events have 0"),
     (lambda m, q, h: (torch.softmax((h == 0) * 1e9 - m.films(h).sum(-1), 1)[..., None] * m.films(h)).sum(1),
      "expected a softmax in which padding is masked, got one of padding, too"),
     (lambda m, q, h: m.films(h).cumsum(1).sum(1), "aten.cumsum.default: expected all events of a sequence, got some of them"),
