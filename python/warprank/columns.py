@@ -151,11 +151,11 @@ def inputs_of(plan: _core.Plan) -> dict[str, Input]:
 
 def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict[str, Any]:
     """The columns that are inputs. Tables may have others; a mapping may not, since they would be mistakes."""
-    if type(data) is not dict and hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
-        return {name: data.column(name) for name in data.column_names if name in inputs}
-    if type(data) is not dict and hasattr(data, "iloc"):  # pandas.DataFrame
-        return {name: data[name] for name in data.columns if name in inputs}
     if not isinstance(data, Mapping):
+        if hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
+            return {name: data.column(name) for name in data.column_names if name in inputs}
+        if hasattr(data, "iloc"):  # pandas.DataFrame
+            return {name: data[name] for name in data.columns if name in inputs}
         problems.add("data", "a mapping of columns, a pandas DataFrame or a PyArrow Table", type(data).__name__)
         return {}
     for name in data:
