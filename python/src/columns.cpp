@@ -3,7 +3,16 @@
 #include "columns.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "warprank/batch/detail/column_rows.hpp"
+#include "warprank/batch/request_columns.hpp"
 
 namespace warprank::python {
 
@@ -11,13 +20,8 @@ namespace {
 
 /// What is wrong with offsets into `rows` rows of the parent; empty: nothing.
 std::string misfit(Span<const int64_t> offsets, int64_t rows) {
-  if (offsets.size() != rows + 1) return std::to_string(offsets.size());
-  if (offsets[0] != 0) return "a first one of " + std::to_string(offsets[0]);
-  for (int64_t i = 0; i < rows; ++i)
-    if (offsets[i] > offsets[i + 1])
-      return std::to_string(offsets[i + 1]) + " behind " + std::to_string(offsets[i]) + " at place " +
-             std::to_string(i + 1);
-  return {};
+  if (offsets.size() > 0 && offsets[0] > 0) return "a first one of " + std::to_string(offsets[0]);
+  return detail::ColumnRows::misfit(Offsets(offsets), rows);
 }
 
 std::string rows_of_axis(int64_t rows, const std::string& axis) {
@@ -60,7 +64,7 @@ Columns::DeviceInput Columns::device_input(const std::string& name, const Device
 Columns::Columns(const Plan& plan, int64_t num_requests, const std::map<std::string, Integers>& offsets,
                  const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense,
                  const std::map<std::string, DeviceArray>& on_device)
-    : num_requests_(num_requests), layout_(plan.layout()) {
+    : num_requests_(num_requests), plan_(plan), layout_(plan_.layout()) {
   Problems problems;
   std::map<int, Span<const int64_t>> given;
   for (const auto& [name, array] : offsets) {
@@ -142,6 +146,99 @@ Columns::Columns(const Plan& plan, int64_t num_requests, const std::map<std::str
   problems.throw_if_any();
 }
 
+namespace {
+
+/// Whether an object has a buffer of one of these types; others would be asked for DLPack, which may warn.
+bool has_buffer(nb::handle object, const char* types) {
+  Py_buffer buffer;
+  if (!PyObject_CheckBuffer(object.ptr())) return false;
+  if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const char* const type = buffer.format;
+  const bool is_one = type != nullptr && type[0] != 0 && type[1] == 0 && std::strchr(types, type[0]) != nullptr;
+  PyBuffer_Release(&buffer);
+  return is_one;
+}
+
+/// An array that is read without a copy; none where the object is another.
+template <class Array>
+std::optional<Array> array_as_read(nb::handle object) {
+  Array array;
+  if (!has_buffer(object, std::is_same_v<Array, Integers> ? "lq" : "f") || !nb::try_cast(object, array, false))
+    return {};
+  return array;
+}
+
+int64_t width_of(const IdsInfo&) { return 1; }
+int64_t width_of(const DenseInfo& info) { return info.width; }
+int64_t columns_in(const Integers&) { return 1; }
+int64_t columns_in(const Floats& array) { return static_cast<int64_t>(array.shape(1)); }
+
+bool are_same(const Integers& a, const Integers& b) {
+  return a.shape(0) == b.shape(0) && (a.data() == b.data() || std::equal(a.data(), a.data() + a.shape(0), b.data()));
+}
+
+/// What Columns::as_read finds, input by input.
+class AsRead {
+ public:
+  AsRead(const BatchLayout& layout, const nb::dict& data, nb::handle ragged)
+      : layout_(layout), data_(data), ragged_(ragged) {}
+
+  template <class Info, class Array>
+  bool take(const Info& info, bool has_default, std::map<std::string, Array>& arrays) {
+    const nb::str name(info.name.c_str(), info.name.size());
+    const nb::handle value = PyDict_GetItemWithError(data_.ptr(), name.ptr());
+    if (!value.is_valid()) return has_default;
+    ++num_taken_;
+    std::optional<Array> array;
+    if (info.axis == 0) {
+      array = array_as_read<Array>(value);
+      if (!array.has_value() || !counts(static_cast<int64_t>(array->shape(0)))) return false;
+    } else {
+      if (layout_.axis(AxisSlot{info.axis}).parent != 0 || !value.type().is(ragged_)) return false;
+      const std::optional<Integers> offsets = array_as_read<Integers>(value.attr("offsets"));
+      if (!offsets.has_value() || !counts(static_cast<int64_t>(offsets->shape(0)) - 1)) return false;
+      const auto [place, is_first] = this->offsets.emplace(layout_.axis(AxisSlot{info.axis}).name, *offsets);
+      if (!is_first && !are_same(place->second, *offsets)) return false;
+      array = array_as_read<Array>(value.attr("values"));
+      if (!array.has_value()) return false;
+    }
+    if (columns_in(*array) != width_of(info)) return false;
+    arrays.emplace(info.name, std::move(*array));
+    return true;
+  }
+  bool took_all() const { return num_taken_ == data_.size() && num_requests >= 0; }
+
+  int64_t num_requests = -1;
+  std::map<std::string, Integers> offsets, ids;
+  std::map<std::string, Floats> dense;
+
+ private:
+  bool counts(int64_t requests) {
+    if (num_requests < 0) num_requests = requests;
+    return requests >= 0 && num_requests == requests;
+  }
+
+  const BatchLayout& layout_;
+  const nb::dict& data_;
+  nb::handle ragged_;
+  size_t num_taken_ = 0;
+};
+
+}  // namespace
+
+std::optional<Columns> Columns::as_read(const Plan& plan, const nb::dict& data, nb::handle ragged) {
+  AsRead found(plan.layout(), data, ragged);
+  for (const IdsInfo& info : plan.layout().ids())
+    if (!found.take(info, info.default_id.has_value(), found.ids)) return {};
+  for (const DenseInfo& info : plan.layout().dense())
+    if (!found.take(info, info.default_value.has_value(), found.dense)) return {};
+  if (!found.took_all()) return {};
+  return Columns(plan, found.num_requests, found.offsets, found.ids, found.dense, {});
+}
+
 int64_t Columns::first_row(int axis, int64_t r) const {
   if (axis == 0) return r;
   const Span<const int64_t> offsets = offsets_[static_cast<size_t>(axis)];
@@ -154,56 +251,38 @@ int64_t Columns::rows_before(int64_t r) const {
   return rows;
 }
 
-bool Columns::are_rows() const {
-  const auto is_outermost = [](const auto& input) { return input.axis == 0; };
-  return arrays_.empty() && on_device_.empty() && std::all_of(ids_.begin(), ids_.end(), is_outermost) &&
-         std::all_of(dense_.begin(), dense_.end(), is_outermost);
-}
-
 void Columns::pack(int64_t begin, int64_t end, Batch& batch, Workspace& workspace) const {
-  if (!are_rows()) {
-    for (int64_t r = begin; r < end; ++r) pack(r, batch, workspace);
-    return;
-  }
   RequestColumns columns;
-  for (const auto& input : ids_)
-    columns.ids.emplace_back(input.slot, Span<const int64_t>(input.values.data() + begin, end - begin));
-  for (const auto& input : dense_)
-    columns.dense.emplace_back(
-        input.slot, Span<const float>(input.values.data() + begin * input.width, (end - begin) * input.width));
-  batch.add_requests(end - begin, columns);
-}
-
-void Columns::pack(int64_t r, Batch& batch, Workspace& workspace) const {
-  Request request = batch.add_request();
-  for (const auto& input : ids_) {
-    const int64_t begin = first_row(input.axis, r), end = first_row(input.axis, r + 1);
-    request.ids(input.slot, Span<const int64_t>(input.values.data() + begin, end - begin));
-  }
-  for (const auto& input : dense_) {
-    const int64_t begin = first_row(input.axis, r) * input.width, end = first_row(input.axis, r + 1) * input.width;
-    request.dense(input.slot, Span<const float>(input.values.data() + begin, end - begin));
+  const auto part = [&](const auto& input) {
+    const int64_t first = first_row(input.axis, begin), rows = first_row(input.axis, end) - first;
+    return Span<std::remove_pointer_t<decltype(input.values.data())>>(input.values.data() + first * input.width,
+                                                                      rows * input.width);
+  };
+  for (const auto& input : ids_) columns.ids.emplace_back(input.slot, part(input));
+  for (const auto& input : dense_) columns.dense.emplace_back(input.slot, part(input));
+  const auto count = [&](const DeviceInput& input) {
+    return (first_row(input.axis, end) - first_row(input.axis, begin)) * input.width;
+  };
+  for (const DeviceInput& input : on_device_) {  // all share the same zeros
+    auto& [ids, dense] = workspace;
+    const auto values = static_cast<size_t>(count(input));
+    if (input.is_ids) ids.resize(std::max(ids.size(), values));
+    if (!input.is_ids) dense.resize(std::max(dense.size(), values));
   }
   for (const DeviceInput& input : on_device_) {
-    const auto count = static_cast<size_t>((first_row(input.axis, r + 1) - first_row(input.axis, r)) * input.width);
-    if (input.is_ids) {
-      workspace.ids.assign(count, 0);
-      request.ids(IdsSlot{input.index}, workspace.ids);
-    } else {
-      workspace.dense.assign(count, 0);
-      request.dense(DenseSlot{input.index}, workspace.dense);
-    }
+    if (input.is_ids)
+      columns.ids.emplace_back(IdsSlot{input.index}, Span<const int64_t>(workspace.ids.data(), count(input)));
+    else
+      columns.dense.emplace_back(DenseSlot{input.index}, Span<const float>(workspace.dense.data(), count(input)));
   }
   for (int axis = 1; axis < static_cast<int>(offsets_.size()); ++axis) {
     const Span<const int64_t> offsets = offsets_[static_cast<size_t>(axis)];
-    if (!layout_.has_offsets(AxisSlot{axis}) || offsets.empty()) continue;
+    if (offsets.empty()) continue;
     const int parent = layout_.axis(AxisSlot{axis}).parent;
-    const int64_t begin = first_row(parent, r), end = first_row(parent, r + 1);
-    workspace.lengths.clear();
-    for (int64_t row = begin; row < end; ++row) workspace.lengths.push_back(offsets[row + 1] - offsets[row]);
-    request.lengths(AxisSlot{axis}, workspace.lengths);
+    const int64_t first = first_row(parent, begin), last = first_row(parent, end);
+    columns.offsets.emplace_back(AxisSlot{axis}, Span<const int64_t>(offsets.data() + first, last - first + 1));
   }
-  request.finish();
+  batch.add_requests(end - begin, columns);
 }
 
 }  // namespace warprank::python

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,16 @@ class Columns {
           const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense,
           const std::map<std::string, DeviceArray>& on_device);
 
+  /// The same of a dictionary whose values lie as they are read: by input an array of a row for each request, or of an
+  /// axis below the outermost an instance of `ragged`. None where one is otherwise, so that there may be more to say.
+  static std::optional<Columns> as_read(const Plan& plan, const nb::dict& data, nb::handle ragged);
+
   int64_t num_requests() const { return num_requests_; }
   /// Rows of all axes together in the requests [0, r).
   int64_t rows_before(int64_t r) const;
   /// Memory of whoever packs.
   struct Workspace {
-    std::vector<int64_t> lengths, ids;
+    std::vector<int64_t> ids;
     std::vector<float> dense;
   };
   /// Packs the requests [begin, end). Values that are in a card's memory are zeros.
@@ -70,9 +75,6 @@ class Columns {
     DeviceArray values;
   };
   DeviceInput device_input(const std::string& name, const DeviceArray& array) const;
-  void pack(int64_t r, Batch& batch, Workspace& workspace) const;
-  /// Whether all that is given are values of the outermost axis, in the host's memory.
-  bool are_rows() const;
 
   template <class Slot, class Array>
   struct Input {
@@ -86,7 +88,8 @@ class Columns {
   int64_t first_row(int axis, int64_t r) const;
 
   int64_t num_requests_;
-  BatchLayout layout_;
+  Plan plan_;
+  const BatchLayout& layout_;                 ///< the plan's
   std::vector<Span<const int64_t>> offsets_;  ///< by axis; empty where there are none
   std::vector<Integers> arrays_;              ///< of the offsets
   std::vector<Input<IdsSlot, Integers>> ids_;

@@ -52,10 +52,10 @@ class Batch {
   /// have packed; this takes memory during the call. The bytes must not change during the call.
   WARPRANK_HOST_INLINE Request add_blob(Span<const std::byte> blob);
 
-  /// Adds `count` requests that have values on the outermost axis alone, one behind the other: the blobs and statuses
-  /// that as many Requests give. Where nothing is wrong, no request is staged by itself. Returns the number of the
-  /// first. Throws invalid_argument, and adds nothing, for inputs of other axes, inputs that are given twice, and
-  /// columns of other lengths.
+  /// Adds `count` requests that are given as columns, one behind the other: the blobs and statuses that as many
+  /// Requests give. Where nothing is wrong, no request is staged by itself. Returns the number of the first. Throws
+  /// invalid_argument, and adds nothing, for inputs and axes that are given twice, columns of other lengths, rows of a
+  /// nested axis without offsets, and offsets that decrease or of which no input has rows.
   WARPRANK_HOST_INLINE int64_t add_requests(int64_t count, const RequestColumns& columns);
 
   /// Adds all requests of another batch behind the requests of this one, with their blobs copied unchanged. Closes the

@@ -72,7 +72,7 @@ class BatchLayout {
 
   /// The oldest version of the blob format that can hold the layout's inputs: 1 if none is narrow.
   uint32_t version() const { return has_narrow_inputs() ? 2 : 1; }
-  WARPRANK_HOST_INLINE bool has_narrow_inputs() const;
+  bool has_narrow_inputs() const { return has_narrow_inputs_; }
 
   /// The same axes and inputs with ids of 64 bits and dense values of FP32: its blobs are of version 1, for peers that
   /// know no other.
@@ -100,6 +100,7 @@ class BatchLayout {
   std::vector<DenseInfo> dense_;
   Names axis_names_;
   Names input_names_;
+  bool has_narrow_inputs_ = false;  // of every blob that is read
   uint64_t fingerprint_ = 0, batch_fingerprint_ = 0;
 };
 

@@ -26,6 +26,9 @@ WARPRANK_HOST_INLINE BatchLayout::BatchLayout(const Graph& graph)
   check_axes(problems);
   check_inputs(problems);
   problems.throw_if_any();
+  has_narrow_inputs_ =
+      std::any_of(ids_.begin(), ids_.end(), [](const IdsInfo& info) { return info.wire != IdsWire::i64; }) ||
+      std::any_of(dense_.begin(), dense_.end(), [](const DenseInfo& info) { return info.wire != DenseWire::f32; });
   make_fingerprints();
 }
 
@@ -35,15 +38,11 @@ WARPRANK_HOST_INLINE AxisSlot BatchLayout::axis(const std::string& name) const {
   return {it->second};
 }
 
-WARPRANK_HOST_INLINE bool BatchLayout::has_narrow_inputs() const {
-  return std::any_of(ids_.begin(), ids_.end(), [](const IdsInfo& info) { return info.wire != IdsWire::i64; }) ||
-         std::any_of(dense_.begin(), dense_.end(), [](const DenseInfo& info) { return info.wire != DenseWire::f32; });
-}
-
 WARPRANK_HOST_INLINE BatchLayout BatchLayout::wide() const {
   BatchLayout layout = *this;
   for (IdsInfo& info : layout.ids_) info.wire = IdsWire::i64;
   for (DenseInfo& info : layout.dense_) info.wire = DenseWire::f32;
+  layout.has_narrow_inputs_ = false;
   layout.batch_fingerprint_ = fingerprint_;
   return layout;
 }

@@ -12,11 +12,15 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Values of many requests that have no rows but their one row of the outermost axis, by input: request i has the i-th
-/// value, or row, of each. Views: their containers outlive the call, which braced lists do not.
+/// Values of many requests by input, those of each request behind those of the one before. Views: their containers
+/// outlive the call, which braced lists do not.
 struct RequestColumns {
-  std::vector<std::pair<IdsSlot, Values<int64_t>>> ids;    ///< [requests]
-  std::vector<std::pair<DenseSlot, Values<float>>> dense;  ///< [requests, width], row-major
+  std::vector<std::pair<IdsSlot, Values<int64_t>>> ids;    ///< [rows of the axis in all requests]
+  std::vector<std::pair<DenseSlot, Values<float>>> dense;  ///< [rows, width], row-major
+  /// Of each axis but the outermost that has rows: where those of each row of its parent begin, and where the last end:
+  /// [parent rows + 1], never decreasing. Columns begin with the row of the first, which is not 0 in a part of longer
+  /// columns.
+  std::vector<std::pair<AxisSlot, Offsets>> offsets = {};
 };
 
 }}  // namespace warprank::v0

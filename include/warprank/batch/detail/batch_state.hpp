@@ -20,6 +20,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
+#include "warprank/core/view.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 
@@ -46,9 +47,9 @@ class BatchState {
 
   WARPRANK_HOST_INLINE RequestRecord& add_finished(Status status, int64_t begin);
 
-  /// Adds `count` requests, next to one another, with blobs of so many bytes that were appended at `begin`. Returns the
-  /// number of the first.
-  WARPRANK_HOST_INLINE int64_t add_valid(int64_t count, int64_t begin, int64_t bytes);
+  /// Adds requests, next to one another, with blobs that were appended at `begin`, of which `begins` says where each
+  /// begins, and where the last ends. Returns the number of the first.
+  WARPRANK_HOST_INLINE int64_t add_valid(int64_t begin, Span<const int64_t> begins);
 
   /// Adds the requests of another batch, in their order and next to one another, whose blobs were appended at `begin`.
   WARPRANK_HOST_INLINE int64_t add_all(const BatchState& other, int64_t begin);

@@ -15,6 +15,7 @@
 #include "warprank/batch/index.hpp"
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/status.hpp"
+#include "warprank/core/view.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 
@@ -35,10 +36,10 @@ WARPRANK_HOST_INLINE RequestRecord& BatchState::add_finished(Status status, int6
   return record;
 }
 
-WARPRANK_HOST_INLINE int64_t BatchState::add_valid(int64_t count, int64_t begin, int64_t bytes) {
+WARPRANK_HOST_INLINE int64_t BatchState::add_valid(int64_t begin, Span<const int64_t> begins) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int64_t first = size_;
-  for (int64_t r = 0; r < count; ++r) add_record().begin = begin + r * bytes;
+  for (int64_t r = 0; r < begins.size() - 1; ++r) add_record().begin = begin + begins[r];
   return first;
 }
 
