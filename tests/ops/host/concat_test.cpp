@@ -48,6 +48,33 @@ TEST(HostConcat, TakesPartsFromSeveralAncestorsBesideItsOwnAxis) {
   });
 }
 
+/// Among other columns of the same matrices, one of which has the same rows by other segments.
+TEST(HostConcat, RepeatsSingleColumns) {
+  for_each_target([] {
+    const int64_t rows = 1000;
+    const OwnedSegments users({0, 700, 0, 1, 299, 0}), others({1, 998, 0, 0, 1, 0});
+    const AwkwardMatrix item = AwkwardMatrix(rows, 5).fill(1), user = AwkwardMatrix(6, 3).fill(2);
+    const SegmentedInput narrow{item.view().columns(1, 1)}, wide{item.view().columns(1, 2)},
+        of_user{user.view().columns(2, 1), users.view()}, of_other{user.view().columns(2, 1), others.view()};
+    std::vector<SegmentedInput> parts;
+    const auto add = [&](const SegmentedInput& part, size_t times) { parts.insert(parts.end(), times, part); };
+    add(wide, 2);
+    add(narrow, 17);
+    add(of_user, 9);
+    add(of_other, 3);
+    add(wide, 1);
+    add(narrow, 2);
+    AwkwardMatrix y(rows, 4 + 17 + 9 + 3 + 2 + 2), expected(rows, 4 + 17 + 9 + 3 + 2 + 2);
+    for (int64_t n = 0; n < rows; ++n) {
+      float* to = expected.view().row(n);
+      for (const SegmentedInput& part : parts) to = std::copy_n(reference::serving_row(part, n), part.values.cols, to);
+    }
+    host_ops::concat(parts, y.view());
+    expect_same_bits(expected.view(), y.view());
+    y.expect_guards_untouched();
+  });
+}
+
 TEST(HostConcat, WritesNothingWithoutRowsOrColumns) {
   for_each_target([] {
     const OwnedSegments none({}), empty({0, 0});

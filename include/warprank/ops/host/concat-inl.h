@@ -37,7 +37,10 @@ HWY_INLINE void copy_row(const float* from, int64_t count, float* to) {
 /// Rows [first, first + to.rows) of the output, from the rows that serve them.
 HWY_INLINE void copy_rows(const SegmentedInput& input, int64_t first, Matrix<float> to) {
   if (!input.on_ancestor()) {
-    for (int64_t r = 0; r < to.rows; ++r) copy_row(input.values.row(first + r), to.cols, to.row(r));
+    if (to.cols == 1)
+      for (int64_t r = 0; r < to.rows; ++r) *to.row(r) = *input.values.row(first + r);
+    else
+      for (int64_t r = 0; r < to.rows; ++r) copy_row(input.values.row(first + r), to.cols, to.row(r));
     return;
   }
   const int64_t last = first + to.rows;
@@ -45,6 +48,26 @@ HWY_INLINE void copy_rows(const SegmentedInput& input, int64_t first, Matrix<flo
   for (int64_t s = input.row_serving(first); n < last; ++s)
     for (const int64_t end = std::min(input.segments.end(s), last); n < end; ++n)
       copy_row(input.values.row(s), to.cols, to.row(n - first));
+}
+
+/// The same single column for each of `to`.
+HWY_INLINE void repeat_column(const SegmentedInput& input, int64_t first, Matrix<float> to) {
+  if (to.cols == 1) return copy_rows(input, first, to);
+  const int64_t last = first + to.rows;
+  int64_t n = first;
+  for (int64_t s = input.row_serving(first); n < last; ++s)
+    for (const int64_t end = input.on_ancestor() ? std::min(input.segments.end(s), last) : n + 1; n < end; ++n)
+      std::fill_n(to.row(n - first), to.cols, *input.values.row(s));
+}
+
+/// The number of parts from the first on that are the same single column: 1 for others.
+inline int64_t count_repeats(Span<const SegmentedInput> parts) {
+  const SegmentedInput& first = parts[0];
+  int64_t count = 1;
+  while (first.values.cols == 1 && count < parts.size() && parts[count].values.data == first.values.data &&
+         parts[count].values.cols == 1 && parts[count].segments.offsets == first.segments.offsets)
+    ++count;
+  return count;
 }
 
 inline void concat(Span<const SegmentedInput> parts, Matrix<float> y) {
@@ -55,9 +78,15 @@ inline void concat(Span<const SegmentedInput> parts, Matrix<float> y) {
   for (int64_t first = 0; first < y.rows; first += rows_at_once) {
     const Matrix<float> rows = y.row_range(first, std::min(rows_at_once, y.rows - first));
     int64_t column = 0;
-    for (const SegmentedInput& part : parts) {
-      copy_rows(part, first, rows.columns(column, part.values.cols));
-      column += part.values.cols;
+    for (int64_t i = 0; i < parts.size();) {
+      const int64_t repeats = count_repeats({parts.data() + i, parts.size() - i});
+      const Matrix<float> to = rows.columns(column, repeats * parts[i].values.cols);
+      if (to.cols == repeats)
+        repeat_column(parts[i], first, to);
+      else
+        copy_rows(parts[i], first, to);
+      column += to.cols;
+      i += repeats;
     }
     assert(column == y.cols);
   }

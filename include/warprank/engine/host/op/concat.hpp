@@ -19,11 +19,16 @@ class ConcatStep : public Step {
   void run(RunState& state) const override {
     const std::vector<bool>& placed = state.storage().part_placed[static_cast<size_t>(node_)];
     const Matrix<float> y = state.value(node_);
+    std::vector<SegmentedInput>& parts = state.input_list;  // side by side, copied together
     int64_t column = 0;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const SegmentedInput part = state.input(inputs_[i]);
-      if (!placed[i]) host_ops::concat({&part, 1}, y.columns(column, part.values.cols));
-      column += part.values.cols;
+    for (size_t i = 0; i < inputs_.size();) {
+      const int64_t first = column;
+      for (parts.clear(); i < inputs_.size() && !placed[i]; ++i) {
+        parts.push_back(state.input(inputs_[i]));
+        column += parts.back().values.cols;
+      }
+      host_ops::concat(parts, y.columns(first, column - first));
+      for (; i < inputs_.size() && placed[i]; ++i) column += state.input(inputs_[i]).values.cols;
     }
   }
 
