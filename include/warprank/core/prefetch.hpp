@@ -18,12 +18,14 @@ inline void prefetch_second_level(const void* address) {
 }
 
 namespace detail {
+/// As many steps for rows of one size wherever they begin, so that no branch is mispredicted; the last line may come
+/// twice.
 template <class Fetch>
 void for_each_line(const void* address, int64_t bytes, Fetch fetch) {
-  constexpr uint64_t line = 64;
-  const auto begin = reinterpret_cast<uintptr_t>(address);
-  const auto end = begin + static_cast<uint64_t>(bytes);
-  for (uintptr_t at = begin / line * line; at < end; at += line) fetch(reinterpret_cast<const void*>(at));
+  constexpr int64_t line = 64;
+  const auto* const begin = static_cast<const unsigned char*>(address);
+  for (int64_t at = 0; at < bytes; at += line) fetch(begin + at);
+  fetch(begin + bytes - 1);
 }
 }  // namespace detail
 

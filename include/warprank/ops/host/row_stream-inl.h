@@ -68,15 +68,10 @@ class RowStream {
             add(FoundRow::in_bucket(*feature.hashed, row));
           else
             miss(feature, id, seen);
+      } else if (feature.table.type == DType::i8) {
+        find_rows<true>(feature, ids, seen);
       } else {
-        const int64_t padding_id = feature.padding.value_or(-1);
-        for (const int64_t id : ids)
-          if (id == padding_id)
-            add(FoundRow::padding(), seen.padding);
-          else if (0 <= id && id < feature.table.num_rows)
-            add(FoundRow::of_table(feature.table, id));
-          else
-            add(FoundRow::default_row(), seen.out_of_range);
+        find_rows<false>(feature, ids, seen);
       }
       if (feature.counters == nullptr) return;
       feature.counters->ids += ids.size();
@@ -84,6 +79,30 @@ class RowStream {
       feature.counters->out_of_range += seen.out_of_range;
       feature.counters->padding += seen.padding;
     });
+  }
+
+  /// Of a direct table, without branches over ids, of which some may be random.
+  template <bool has_scale>
+  void find_rows(const BagFeature& feature, Span<const int64_t> ids, LookupCounters& seen) {
+    const TableView table = feature.table;
+    const int64_t padding_id = feature.padding.value_or(-1), row_bytes = table.row_bytes();
+    int64_t found = found_, padding = 0, out_of_range = 0;
+    for (const int64_t id : ids) {
+      const bool is_padding = id == padding_id, is_row = !is_padding && 0 <= id && id < table.num_rows;
+      const int64_t r = is_row ? id : 0;
+      FoundRow& row = ring_[static_cast<uint64_t>(found++) % ring_size];
+      row.address = is_row ? reinterpret_cast<uintptr_t>(table.row(r)) : static_cast<uintptr_t>(is_padding);
+      prefetch_second_level(table.row(r), row_bytes);
+      if constexpr (has_scale) {
+        prefetch_second_level(row.scale = table.scale_of(r));
+        prefetch_second_level(row.offset = table.offset_of(r));
+      }
+      padding += is_padding;
+      out_of_range += !is_padding && !is_row;
+    }
+    found_ = found;
+    seen.padding += padding;
+    seen.out_of_range += out_of_range;
   }
 
   void add(const FoundRow& row) { ring_[found_++ % ring_size] = row; }

@@ -26,16 +26,6 @@ struct FoundRow {
 
   static FoundRow default_row() { return {0, nullptr, nullptr}; }
   static FoundRow padding() { return {1, nullptr, nullptr}; }
-  /// Fetches row r of a direct table.
-  static FoundRow of_table(const TableView& table, int64_t r) {
-    prefetch_second_level(table.row(r), table.row_bytes());
-    FoundRow found{reinterpret_cast<uintptr_t>(table.row(r)), nullptr, nullptr};
-    if (table.type == DType::i8) {
-      prefetch_second_level(found.scale = table.scale_of(r));
-      prefetch_second_level(found.offset = table.offset_of(r));
-    }
-    return found;
-  }
   /// Fetches a row of a hash table; scale and offset are its last bytes.
   static FoundRow in_bucket(const HashTableView& table, const unsigned char* row) {
     prefetch_second_level(row, table.row_bytes);
