@@ -16,6 +16,7 @@ four times what the module itself is off by in FP32.
 
 import argparse
 import copy
+import functools
 import os
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def own_difference(module, batch):
 
 
 def measure(of_zoo, name):
-    """What there is to say of a model."""
+    """What there is to say of a model, and by rows a call that scores them."""
     torch.manual_seed(ROWS[0])
     make, batch, *axes = of_zoo(ROWS[0])[name]
     module = made(make)
@@ -77,21 +78,22 @@ def measure(of_zoo, name):
     difference, model = relative(exported.check(), exported.score(batch)), exported.model()
     allowed = LARGEST_DIFFERENCE if difference <= LARGEST_DIFFERENCE else 4 * own_difference(module, batch)
     found = {"difference": difference, "allowed_difference": allowed, "launches": launches(wr.compile(exported.graph))}
+    calls = {}
     for rows in ROWS:
         batch = of_zoo(rows)[name][1]
-        data, offsets = exported.columns(batch)
+        calls[rows] = functools.partial(model.score, *exported.columns(batch))
         with torch.no_grad():
-            ours, theirs = best_of([lambda: model.score(data, offsets), lambda: called(module, batch)], TURNS)
+            ours, theirs = best_of([calls[rows], lambda: called(module, batch)], TURNS)
         found |= {f"warprank_ms_{rows}": 1e3 * ours, f"eager_ms_{rows}": 1e3 * theirs, f"eager_ratio_{rows}": theirs / ours}
-    return found
+    return found, calls
 
 
-def of_onnx(of_zoo, name):
-    """What there is to say of a model as a file of ONNX, or of why there is nothing."""
+def of_onnx(of_zoo, name, calls):
+    """What there is to say of a model as a file of ONNX, or of why there is nothing. calls: of `measure`"""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found, problem = zoo_onnx.measured(of_zoo, name, lambda: made(of_zoo(ROWS[0])[name][0]), ROWS, folder,
-                                               lambda run: best_of([run], TURNS)[0])
+            found, problem = zoo_onnx.measured(of_zoo, name, lambda: made(of_zoo(ROWS[0])[name][0]), calls, folder,
+                                               lambda ours, theirs: best_of([ours, theirs], TURNS))
     except Exception as error:  # of PyTorch's exporter, or of onnxruntime
         return {}, f"no file of ONNX: {type(error).__name__}: {(str(error).strip() or ' ').splitlines()[0]}"
     if found.get("onnx_difference", 0) > LARGEST_DIFFERENCE:
@@ -100,9 +102,8 @@ def of_onnx(of_zoo, name):
 
 
 def _times(found, rows, with_onnx):
-    ours, theirs = found[f"warprank_ms_{rows}"], found.get(f"onnxruntime_ms_{rows}")
-    cells = [f"{ours:.3f}", f"{found[f'eager_ratio_{rows}']:.1f}"]
-    return " | ".join(cells + ["" if theirs is None else f"{theirs / ours:.1f}"] * with_onnx)
+    ratios = [found.get(f"{other}_ratio_{rows}") for other in ("eager", "onnxruntime")[:1 + with_onnx]]
+    return " | ".join([f"{found[f'warprank_ms_{rows}']:.3f}", *("" if x is None else f"{x:.1f}" for x in ratios)])
 
 
 def main():
@@ -133,13 +134,13 @@ def main():
         for name in (n for n in of_zoo(ROWS[0]) if options.only in f"{zoo}/{n}"):
             count += 1
             try:
-                found = measure(of_zoo, name)
+                found, calls = measure(of_zoo, name)
             except wr.InvalidArgument as error:
                 refused.append(f"{zoo}/{name}: {error}")
                 record.skip(f"zoo/{zoo}/{name}", str(error).splitlines()[0])
                 continue
             if options.onnx:
-                more, problem = of_onnx(of_zoo, name)
+                more, problem = of_onnx(of_zoo, name, calls)
                 found |= more
                 of_files += [f"{zoo}/{name}: {problem}"] if problem else []
             record.add(f"zoo/{zoo}/{name}", found[f"warprank_ms_{ROWS[0]}"] / 1e3, **found)

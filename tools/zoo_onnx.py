@@ -56,17 +56,18 @@ class OfOnnx:
                    for name, wanted in zip(exported.outputs, self.run()))
 
 
-def measured(of_zoo, name, make, rows, folder, timed):
-    """What there is to say of a model as a file: its milliseconds, and the difference that a conversion makes, or why
-    there is none."""
+def measured(of_zoo, name, make, calls, folder, timed):
+    """What there is to say of a model as a file: its milliseconds, in turns with ours, and the difference that a
+    conversion makes, or why there is none. calls: by rows ours"""
     found, problem = {}, None
-    for count in rows:
+    for count, call in calls.items():
         _, batch, *axes = of_zoo(count)[name]
         module = make()
         arguments, names = named(module, batch)
         made = OfOnnx(os.path.join(folder, "model.onnx"), module, arguments, names)
-        found[f"onnxruntime_ms_{count}"] = 1e3 * timed(made.run)
-        if count == rows[0]:
+        ours, theirs = timed(call, made.run)
+        found |= {f"onnxruntime_ms_{count}": 1e3 * theirs, f"onnxruntime_ratio_{count}": theirs / ours}
+        if "onnx_difference" not in found and problem is None:
             try:
                 found["onnx_difference"] = made.difference(axes[0] if axes else None)
             except wr.InvalidArgument as error:

@@ -161,6 +161,9 @@ void bind_scoring(nb::module_& module) {
                    const std::map<std::string, Floats>&, const std::map<std::string, DeviceArray>&>(),
           nb::arg("plan"), nb::arg("num_requests"), nb::arg("offsets"), nb::arg("ids"), nb::arg("dense"),
           nb::arg("on_device"))
+      .def_static("as_read", &Columns::as_read, nb::arg("plan"), nb::arg("data"), nb::arg("ragged"),
+                  "Of a dictionary of arrays that lie as they are read, and instances of `ragged`; None where one is "
+                  "otherwise.")
       .def_prop_ro("num_requests", &Columns::num_requests);
 
   nb::class_<Worker>(module, "Context", "Memory to run one batch of a model at a time, and what it met.")

@@ -43,8 +43,6 @@ class _Flat:
     offsets: list[np.ndarray] = field(default_factory=list)
 
 
-_IDS, _VALUES = np.dtype(np.int64), np.dtype(np.float32)
-
 # Of DLPack: memory of a CUDA card, and the stream behind whose work values are asked for.
 _CUDA, _DEFAULT_STREAM = 2, 1
 
@@ -62,6 +60,10 @@ class _Wrong(Exception):
 def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any],
                inputs: Mapping[str, Input] | None = None) -> _core.Columns:
     """Raises InvalidArgument with everything that is wrong with them. `inputs`: the plan's, where they are at hand."""
+    if type(data) is dict and not offsets:
+        found = _core.Columns.as_read(plan, data, Ragged)
+        if found is not None:
+            return found
     problems = Problems()
     inputs = inputs_of(plan) if inputs is None else inputs
     given: dict[str, tuple[str, np.ndarray]] = {}  # by axis: of what, offsets
@@ -83,10 +85,6 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any],
             problems.add(f"offsets of axis '{axis}'", *wrong.args)
     for name, column in _columns(data, inputs, problems).items():
         wanted = inputs[name]
-        if _is_as_read(column, wanted):
-            (ids if wanted.kind == "ids" else dense)[name] = column
-            counts[f"'{name}'"] = len(column)
-            continue
         try:
             flat = _flatten(column, wanted)
             if is_on_card(flat.values):
@@ -169,15 +167,6 @@ def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict
 def _names(data: Any) -> list[str]:
     """Those of all columns."""
     return [str(name) for name in getattr(data, "column_names", getattr(data, "columns", data))]
-
-
-def _is_as_read(column: Any, wanted: Input) -> bool:
-    """Whether an array of a row for each request lies as the extension reads it, and so has no problem to be told."""
-    if type(column) is not np.ndarray or wanted.axes or not column.flags.c_contiguous:
-        return False
-    if wanted.kind == "ids":
-        return column.ndim == 1 and column.dtype is _IDS
-    return column.ndim == 2 and column.dtype is _VALUES
 
 
 def _flatten(column: Any, wanted: Input) -> _Flat:

@@ -13,7 +13,7 @@ import pytest
 from rank_films import din_mmoe, made_up_users
 
 import warprank as wr
-from warprank import columns
+from warprank import _core, columns
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -279,6 +279,59 @@ def test_offsets_of_one_axis_must_agree(case):
     users["hist_rating"] = (users["hist_rating"][0], np.maximum(users["hist_rating"][1] - 1, 0))
     with pytest.raises(wr.InvalidArgument, match="offsets of axis 'history': expected those of 'hist_film_id'"):
         columns.columns_of(plan, users, {})
+
+
+def small_model(b):
+    user = b.axis("user")
+    history = b.axis("history", user)
+    films = b.table("film", dim=4, rows=10)
+    seen = b.embed_bag(b.ids("seen", history), films, "sum")
+    rated = b.pool(b.dense("rating", history, 2), "sum")
+    x = b.concat([b.embed(b.ids("film", user), films), seen, rated, b.dense("age", user, 1)])
+    return {"score": b.linear("out", x, 1)}
+
+
+def small_batch():
+    offsets = np.array([0, 2, 2, 5])
+    return {"film": np.array([1, 2, 3]), "age": np.ones((3, 1), np.float32),
+            "seen": wr.Ragged(np.arange(5), offsets), "rating": wr.Ragged(np.ones((5, 2), np.float32), offsets.copy())}
+
+
+@pytest.mark.parametrize("name, column", [
+    ("film", [1, 2, 3]), ("film", np.array([1, 2, 3], np.int32)), ("film", np.array([1, 2, 3], np.uint64)),
+    ("film", np.array([1, 0, 2, 0, 3, 0])[::2]), ("age", np.ones(3, np.float32)), ("age", np.ones((3, 1))),
+    ("seen", [[0, 1], [], [2, 3, 4]]), ("seen", (np.arange(5), [0, 2, 2, 5])),
+    ("seen", wr.Ragged(np.arange(5), [0, 2, 2, 5])), ("seen", wr.Ragged(list(range(5)), np.array([0, 2, 2, 5]))),
+])
+def test_arrays_that_lie_as_they_are_read_give_what_others_give(name, column):
+    plan, batch = wr.compile(small_model), small_batch()
+    weights = wr.Weights.from_arrays({"out.weight": np.arange(11, dtype=np.float32)[None], "out.bias": np.ones(1, np.float32)})
+    tables = wr.Tables.load(plan, wr.Weights.from_arrays({"film": np.arange(40, dtype=np.float32).reshape(10, 4)}))
+    model = wr.bind(plan, weights, tables)
+    assert columns.columns_of(plan, batch, {}).num_requests == 3
+    assert _core.Columns.as_read(plan, batch, wr.Ragged) is not None
+    assert _core.Columns.as_read(plan, batch | {name: column}, wr.Ragged) is None
+    np.testing.assert_array_equal(model.score(batch)["score"], model.score(batch | {name: column})["score"])
+    films = np.arange(40).reshape(10, 4)
+    x = np.concatenate([films[[1, 2, 3]], [films[:2].sum(0), films[:0].sum(0), films[2:5].sum(0)],
+                        [[2, 2], [0, 0], [3, 3]], np.ones((3, 1))], 1)
+    np.testing.assert_array_equal(model.score(batch)["score"], x @ np.arange(11) + 1)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"fil": np.arange(3)}, "column 'fil': expected an input of the model"),
+    ({"film": np.arange(2)}, "requests: expected as many in all columns"),
+    ({"age": np.ones((3, 2), np.float32)}, "dense 'age': expected 3 rows"),
+    ({"seen": np.arange(4)}, "ids 'seen': expected 5 rows"),
+    ({"seen": wr.Ragged(np.arange(5), np.array([0, 1, 2, 5]))}, "offsets of axis 'history': expected those of"),
+    ({"seen": wr.Ragged(np.arange(4), np.array([0, 2, 2, 5]))}, "ids 'seen': expected 5 rows"),
+    ({"film": None}, "column 'film'"),
+])
+def test_arrays_that_do_not_fit_are_told_as_others_are(change, message):
+    plan, batch = wr.compile(small_model), small_batch() | change
+    batch = {name: column for name, column in batch.items() if column is not None}
+    with pytest.raises(wr.InvalidArgument, match=re.escape(message)):
+        columns.columns_of(plan, batch, {})
 
 
 def test_threads_change_no_score(case):
