@@ -15,7 +15,7 @@ from torch._subclasses import FakeTensorMode
 
 from ..errors import Problems
 from ..lowering.cells import Unsupported
-from . import elementwise, layers, moves, recurrent  # noqa: F401: they register what they compute
+from . import elementwise, fourier, layers, moves, recurrent  # noqa: F401: they register what they compute
 from .handlers import OPS, Op
 from .loops import Told, add_loop, add_of_sequence
 from .reading import OF_SEQUENCES, check_op, name_of

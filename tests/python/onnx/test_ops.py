@@ -94,6 +94,39 @@ def test_of_fields(nodes, weights):
     exported(nodes, FIELDS, weights)
 
 
+@pytest.mark.parametrize("nodes, opset", [
+    ("y = DFT(p)", 20), ("y = DFT<onesided = 1>(p)", 20), ("y = DFT<inverse = 1>(p)", 20), ("y = DFT(p, five)", 20),
+    ("t = DFT(p) y = DFT<inverse = 1>(t)", 20), ("y = DFT(p, , two)", 20), ("y = DFT(p)", 17),
+    ("y = DFT<axis = 1, onesided = 1>(p, five)", 17), ("t = DFT(p) s = DFT(t, five) y = DFT<inverse = 1>(s)", 17),
+])
+def test_fourier_transforms(nodes, opset):
+    exported(f"p = Unsqueeze(x, last) {nodes}", weights="int64[1] last = {-1}, int64 five = {5}, int64 two = {-2}",
+             opset=opset)
+
+
+@pytest.mark.parametrize("nodes, message", [
+    ("y = DFT(p)", "expected an axis, of which opsets have different defaults, got none"),
+    ("t = DFT<onesided = 1, axis = 1>(p) y = DFT<inverse = 1, onesided = 1, axis = 1>(t)",
+     "expected onesided of transforms of real numbers, got of others"),
+])
+def test_fourier_transforms_that_are_refused(nodes, message):
+    inputs = FIELDS if "axis" not in nodes else "float[N,6] x"
+    with pytest.raises(wr.InvalidArgument, match=message):
+        exported(f"p = Unsqueeze(x, last) {nodes}", inputs, "int64[1] last = {-1}", 17)
+
+
+def test_constants_of_a_batch_have_one_row():
+    """An exporter computes what no input reaches for as many rows as its example has, each with its own rounding."""
+    def of(rows):
+        return f"float[4,2] w = {{{', '.join(map(str, np.ravel(rows)))}}}"
+    one = np.float32([[0.1, 2]])
+    rows = np.concatenate([one, one, np.nextafter(one, np.float32(9)), one])
+    exported("y = Mul(x, w)", "float[4,2] x", of(rows))
+    rows[2, 0] = 0.10001
+    with pytest.raises(wr.InvalidArgument, match="a constant that is the same for every row"):
+        exported("y = Mul(x, w)", "float[4,2] x", of(rows))
+
+
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp"])
 def test_reductions(op):
     """Axes are an attribute of ReduceMean before opset 18, and of ReduceSum before 13."""
