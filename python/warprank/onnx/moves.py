@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -164,9 +165,28 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
     return tuple(torch.topk(x, k[0] if isinstance(k, list) else int(k), axis, bool(largest)))
 
 
+@computes("NonZero")
+def nonzero(x: Tensor) -> Tensor:
+    return torch.nonzero(x).t()
+
+
+def _places_in_each_row(x: Tensor, indices: Any) -> list[int] | None:
+    """Places within a row, where a list has the same of each row, one row behind the other: as exporters write
+    masked_select."""
+    rows, places = x.shape[0], np.array(indices)
+    if places.ndim != 2 or places.shape[1] != x.dim() or x.dim() < 2 or len(places) % rows or places.min(initial=0) < 0:
+        return None
+    of_one = places[:len(places) // rows, 1:]
+    of_each = [[row, *place] for row in range(rows) for place in of_one.tolist()]
+    return np.ravel_multi_index(of_one.T, tuple(x.shape[1:])).tolist() if np.array_equal(of_each, places) else None
+
+
 @computes("GatherND", may_be_numbers="indices")
 def gather_nd(x: Tensor, indices: Any, *, batch_dims: int = 0) -> Tensor:
     places = indices if isinstance(indices, Tensor) else torch.tensor(indices, dtype=torch.int64)
+    of_each = None if isinstance(indices, Tensor) or batch_dims else _places_in_each_row(x, indices)
+    if of_each is not None:
+        return x.flatten(1).index_select(1, torch.tensor(of_each)).flatten()
     own = [torch.arange(n).reshape([-1 if d == i else 1 for i in range(places.dim() - 1)])
            for d, n in enumerate(x.shape[:batch_dims])]
     return x[(*own, *places.unbind(-1))]

@@ -115,6 +115,13 @@ def test_fourier_transforms_that_are_refused(nodes, message):
         exported(f"p = Unsqueeze(x, last) {nodes}", inputs, "int64[1] last = {-1}", 17)
 
 
+@pytest.mark.parametrize("inputs", ["float[4,2,3] x", FIELDS])
+def test_masked_select_as_exporters_write_it(inputs):
+    """With the places of each row that a batch has."""
+    exported("s = Shape(x) m = Expand(w, s) n = NonZero(m) t = Transpose(n) g = GatherND(x, t) y = Reshape(g, v)", inputs,
+             "bool[2,3] w = {0, 1, 1, 0, 0, 1}, int64[2] v = {-1, 3}")
+
+
 def test_constants_of_a_batch_have_one_row():
     """An exporter computes what no input reaches for as many rows as its example has, each with its own rounding."""
     def of(rows):
