@@ -666,8 +666,9 @@ inline Outputs activate(Builder& b) {
 /// ### apply, select
 ///
 /// Arithmetic is written as such: `+`, `-`, `*`, `/` between tensors and numbers; all else by `apply` with an
-/// `ElementwiseFunction` (comparisons, `min`, `max`, `exp`, `log`, `sqrt`, `square`, `abs`, ...). A tensor of one
-/// column serves all columns. Whatever can be computed together is: a chain is one program that reads its inputs once.
+/// `ElementwiseFunction` (comparisons, `min`, `max`, `exp`, `log`, `sqrt`, `square`, `abs`, `sin`, `cos`, `atan2`,
+/// ...). A tensor of one column serves all columns. Whatever can be computed together is: a chain is one program that
+/// reads its inputs once.
 inline Outputs select(Builder& b) {
   auto item = b.axis("item", b.axis("user"));
   auto ctr = b.sigmoid(b.linear("ctr", b.dense("x", item, 32), 1));

@@ -43,9 +43,11 @@ TEST(ElementwiseProgram, NamesEveryFunctionOnceAndKnowsItsArity) {
     EXPECT_GE(arity(function), 1);
   }
   EXPECT_EQ(arity(Function::add), 2);
+  EXPECT_EQ(arity(Function::atan2), 2);
   EXPECT_EQ(arity(Function::not_equal), 2);
   EXPECT_EQ(arity(Function::select), 3);
   EXPECT_EQ(arity(Function::neg), 1);
+  EXPECT_EQ(arity(Function::sin), 1);
   EXPECT_EQ(arity(Function::silu), 1);
   EXPECT_EQ(arity(static_cast<Function>(value)), 0);
   EXPECT_EQ(arity(static_cast<Function>(-1)), 0);

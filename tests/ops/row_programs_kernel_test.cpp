@@ -632,6 +632,80 @@ TEST(RowPrograms, PassOnNaNAsTheFunctionsSay) {
   }
 }
 
+/// A function of one or two rows of numbers.
+std::vector<float> results_of(Function function, const std::vector<float>& a, const std::vector<float>& b = {}) {
+  const ElementwiseProgram of_function = single(function);
+  const auto cols = static_cast<int64_t>(a.size());
+  Program program;
+  program.program = &of_function;
+  program.inputs = {{AxisValues{a, 1, cols, {}}}};
+  if (arity(function) == 2) program.inputs.push_back({AxisValues{b, 1, cols, {}}});
+  program.rows = 1;
+  program.cols = cols;
+  return run(program);
+}
+
+TEST(RowPrograms, GiveAnglesAndSinesTheSignsThatCGives) {
+  reset();
+  const std::vector<float> zeros = {0.0f, -0.0f}, sine_of_zeros = results_of(Function::sin, zeros);
+  EXPECT_EQ(results_of(Function::cos, zeros), (std::vector<float>{1, 1}));
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(std::signbit(sine_of_zeros[i]), std::signbit(zeros[i]));
+  for (const Function function : {Function::sin, Function::cos}) {
+    for (const float y : results_of(function, {INFINITY, -INFINITY})) EXPECT_TRUE(std::isnan(y));
+  }
+  std::vector<float> a, b;
+  const std::vector<float> sizes = {0, 1e-45f, 0x1p-126f, 0.5f, 1, 3e38f, INFINITY};
+  for (const float height : sizes)
+    for (const float width : sizes) {
+      a.insert(a.end(), {height, height, -height, -height});
+      b.insert(b.end(), {width, -width, width, -width});
+    }
+  const std::vector<float> angles = results_of(Function::atan2, a, b);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float expected = std::atan2(a[i], b[i]), height = std::fabs(a[i]), width = std::fabs(b[i]);
+    EXPECT_EQ(std::signbit(angles[i]), std::signbit(expected)) << "atan2(" << a[i] << ", " << b[i] << ")";
+    const bool is_exact = height == 0 || width == 0 || std::isinf(height) || std::isinf(width);
+    EXPECT_NEAR(angles[i], expected, is_exact ? 0 : 0x1p-22 * std::fabs(expected))
+        << "atan2(" << a[i] << ", " << b[i] << ")";
+  }
+}
+
+TEST(RowPrograms, TakeSinesAndCosinesOfEverySize) {
+  reset();
+  std::vector<float> x;
+  for (uint32_t bits = 0x1000000; bits < 0x7f800000; bits += 1000003) {
+    x.push_back(warprank::bits_float(bits));
+    x.push_back(-x.back());
+  }
+  // The floats nearest to multiples of pi / 2, where one of both is small.
+  for (int q = 1; q < 600000; q += 101) x.push_back(static_cast<float>(q * std::acos(0.0)));
+  for (const float size : {1e5f, 0x1p20f, 1048577.0f, 0x1p22f, 4194305.0f}) x.insert(x.end(), {size, -size});
+  const std::vector<float> sines = results_of(Function::sin, x), cosines = results_of(Function::cos, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double of = x[i], sine = std::sin(of), cosine = std::cos(of), size = std::fabs(of);
+    const double farther = size <= 0x1p20 ? 0 : 16 * size;
+    EXPECT_NEAR(sines[i], sine, (4 * std::fabs(sine) + farther) * 0x1p-24) << of;
+    EXPECT_NEAR(cosines[i], cosine, (4 * std::fabs(cosine) + farther) * 0x1p-24) << of;
+    EXPECT_LE(std::fabs(sines[i]), 1) << of;
+    EXPECT_LE(std::fabs(cosines[i]), 1) << of;
+  }
+}
+
+TEST(RowPrograms, TakeAnglesAllAroundNearAndFar) {
+  reset();
+  std::vector<float> a, b;
+  for (int i = 0; i < 4000; ++i) {
+    const double angle = i * 0.0123, size = std::exp(i % 161 - 80);
+    a.push_back(static_cast<float>(size * std::sin(angle)));
+    b.push_back(static_cast<float>(size * std::cos(angle)));
+  }
+  const std::vector<float> angles = results_of(Function::atan2, a, b);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double expected = std::atan2(double{a[i]}, double{b[i]});
+    EXPECT_NEAR(angles[i], expected, 0x1p-22 * std::fabs(expected)) << "atan2(" << a[i] << ", " << b[i] << ")";
+  }
+}
+
 TEST(RowPrograms, TakeEveryTypeShapeAndPlacement) {
   const std::vector<std::pair<int64_t, int64_t>> shapes = {{0, 5},  {5, 0},   {1, 1},   {300, 1},  {33, 2},
                                                            {9, 17}, {3, 260}, {1, 768}, {5, 1030}, {700, 520}};
@@ -941,9 +1015,9 @@ TEST(RowProgramsGolden, GiveWhatPyTorchGives) {
   const auto a = golden_tensor<float>("elementwise", "dense/a"), b = golden_tensor<float>("elementwise", "dense/b");
   const auto rows = static_cast<int64_t>(a.values.size() / 4);
   ASSERT_GT(rows, 0);
-  for (const char* name :
-       {"add", "sub", "mul", "div",    "min",  "max",     "less", "greater_equal", "equal",     "not_equal",
-        "neg", "abs", "exp", "square", "relu", "sigmoid", "tanh", "gelu",          "gelu_tanh", "silu"}) {
+  for (const char* name : {"add",    "sub",  "mul",           "div",   "atan2",     "sin",       "cos", "min",
+                           "max",    "less", "greater_equal", "equal", "not_equal", "neg",       "abs", "exp",
+                           "square", "relu", "sigmoid",       "tanh",  "gelu",      "gelu_tanh", "silu"}) {
     SCOPED_TRACE(name);
     Function function{};
     for (const auto& [candidate, its_name] : names_of(Function{})) {

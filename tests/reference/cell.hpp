@@ -128,6 +128,12 @@ inline Cell apply(ElementwiseFunction function, const Cell& a, const Cell& b = {
   if (function == Function::sigmoid) bound = far ? a.bound / 4 + 8 : 1.01 * bound;
   if (function == Function::tanh) bound = far ? a.bound + 8 : bound + 0.01 * a.bound;
   if (function == Function::mul) bound += u * a.bound * b.bound;
+  if (function == Function::atan2) {
+    // 0 and -0, which count as the same, have angles that differ by 2 pi left of the origin.
+    const bool jumps = a.value == 0 && b.value <= 0;
+    const bool turns = u * (a.bound + b.bound) > 0.01 * std::hypot(a.value, b.value);
+    bound = jumps || turns ? INFINITY : 1.05 * bound;
+  }
   if (function == Function::square) bound += u * a.bound * a.bound;
   return cell(y.value, bound);
 }

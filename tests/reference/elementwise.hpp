@@ -52,6 +52,13 @@ inline Uncertain evaluate(ElementwiseFunction function, Uncertain a, Uncertain b
       return {std::min(x, y) + size_of_nan, std::max(a.bound, b.bound)};
     case Function::max:
       return {std::max(x, y) + size_of_nan, std::max(a.bound, b.bound)};
+    case Function::atan2: {
+      // Where the sign of a may be the other one, left of the origin, the angle jumps.
+      const bool jumps = a.bound > 0 && std::fabs(x) <= a.bound * 0x1p-24 && y <= b.bound * 0x1p-24;
+      const double angle = std::atan2(x, y), squares = x * x + y * y;
+      const double slopes = a.bound + b.bound == 0 ? 0 : (std::fabs(y) * a.bound + std::fabs(x) * b.bound) / squares;
+      return {angle, jumps ? infinity : slopes + 4 * std::fabs(angle)};
+    }
     case Function::less:
       return compare(x < y);
     case Function::less_equal:
@@ -80,6 +87,10 @@ inline Uncertain evaluate(ElementwiseFunction function, Uncertain a, Uncertain b
       return smooth(std::sqrt(x), a.bound == 0 ? 0 : 0.5 / std::sqrt(x), std::sqrt(x));
     case Function::square:
       return smooth(x * x, 2 * std::fabs(x), x * x);
+    case Function::sin:
+      return smooth(std::sin(x), 1, 4 * std::fabs(std::sin(x)));
+    case Function::cos:
+      return smooth(std::cos(x), 1, 4 * std::fabs(std::cos(x)));
     case Function::relu:
       return smooth(x < 0 ? 0 : x, 1, 0);
     case Function::leaky_relu:

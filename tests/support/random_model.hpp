@@ -255,7 +255,7 @@ class RandomModel {
     Builder& b = *b_;
     const Tensor x = on(axis), y = on(axis);
     const auto binary = static_cast<Function>(pick(static_cast<int>(Function::select)));
-    switch (pick(6)) {
+    switch (pick(7)) {
       case 0:
         return x * y + 0.5f;
       case 1:
@@ -266,6 +266,8 @@ class RandomModel {
         return binary == Function::div ? x / (1 + b.apply(Function::abs, {y})) : b.apply(binary, {x, y});
       case 4:
         return b.apply(Function::log, {1.5 + b.apply(Function::square, {x})});
+      case 5:
+        return b.apply(Function::cos, {x}) * b.apply(Function::sin, {y});
       default:
         return b.apply(Function::exp, {b.tanh(x)}) - b.apply(Function::sqrt, {0.25 + b.apply(Function::abs, {y})});
     }

@@ -79,6 +79,7 @@ def elementwise():
             "add": a + b, "sub": a - b, "mul": a * b, "div": a / b, "min": torch.minimum(a, b),
             "max": torch.maximum(a, b), "select": torch.where(a < b, a, 2 * b), "neg": -a, "abs": a.abs(),
             "exp": torch.exp(a), "log": torch.log(a.abs()), "sqrt": torch.sqrt(b.abs()), "square": a * a,
+            "sin": torch.sin(a), "cos": torch.cos(a), "atan2": torch.atan2(a, b),
             "relu": F.relu(a), "leaky_relu": F.leaky_relu(a, f32(0.2)), "elu": F.elu(a, 1.5),
             "sigmoid": torch.sigmoid(a), "tanh": torch.tanh(a), "gelu": F.gelu(a),
             "gelu_tanh": F.gelu(a, approximate="tanh"), "silu": F.silu(a),

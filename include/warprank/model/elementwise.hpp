@@ -30,6 +30,7 @@ enum class ElementwiseFunction {
   div,            ///< a / b
   min,            ///< the smaller of a and b; NaN when one of them is
   max,            ///< the larger of a and b; NaN when one of them is
+  atan2,          ///< the angle of the point (b, a) in radians, -pi to pi: 0 on b > 0, of the sign of a, as C's
   less,           ///< a < b
   less_equal,     ///< a <= b
   greater,        ///< a > b
@@ -43,6 +44,8 @@ enum class ElementwiseFunction {
   log,  ///< natural logarithm; -inf at 0, NaN below
   sqrt,
   square,      ///< a a
+  sin,         ///< of radians; NaN of +-inf
+  cos,         ///< of radians; NaN of +-inf
   relu,        ///< max(a, 0)
   leaky_relu,  ///< a > 0 ? a : alpha a
   elu,         ///< a > 0 ? a : alpha (exp(a) - 1)
@@ -55,12 +58,13 @@ enum class ElementwiseFunction {
 
 constexpr auto names_of(ElementwiseFunction) {
   using Function = ElementwiseFunction;
-  return std::array<std::pair<Function, const char*>, 27>{{{Function::add, "add"},
+  return std::array<std::pair<Function, const char*>, 30>{{{Function::add, "add"},
                                                            {Function::sub, "sub"},
                                                            {Function::mul, "mul"},
                                                            {Function::div, "div"},
                                                            {Function::min, "min"},
                                                            {Function::max, "max"},
+                                                           {Function::atan2, "atan2"},
                                                            {Function::less, "less"},
                                                            {Function::less_equal, "less_equal"},
                                                            {Function::greater, "greater"},
@@ -74,6 +78,8 @@ constexpr auto names_of(ElementwiseFunction) {
                                                            {Function::log, "log"},
                                                            {Function::sqrt, "sqrt"},
                                                            {Function::square, "square"},
+                                                           {Function::sin, "sin"},
+                                                           {Function::cos, "cos"},
                                                            {Function::relu, "relu"},
                                                            {Function::leaky_relu, "leaky_relu"},
                                                            {Function::elu, "elu"},

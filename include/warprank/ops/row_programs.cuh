@@ -26,9 +26,10 @@
 /// | ReduceRow      | sum_c v[c], / C (mean), / sqrt(C) (sqrtn), or max_c v[c], NaN when any is               |
 ///
 /// Each input and y is FP16 or FP32. All intermediate values are FP32 with one rounding per instruction, so that
-/// neither fusing programs nor a row's position or neighbours change a bit. exp and log are within 4 u relatively (of
-/// log a), u = 2^-24, activations as in detail/common/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax
-/// by (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
+/// neither fusing programs nor a row's position or neighbours change a bit. exp, log (of log a), atan2, and sin and cos
+/// for |a| <= 2^20 are within 4 u relatively, u = 2^-24; sin and cos of larger ones are those of a number that differs
+/// from a by up to 16 u |a|. Activations are as in detail/common/activation.cuh; sums of a row err by (C + 2) u sum
+/// |v|, softmax by (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
 ///
 /// A program's y may be its input with the same rows, columns and stride; it overlaps nothing else that the launch
 /// reads or writes. Matrices need no alignment beyond their elements'; rows and columns that are multiples of 4

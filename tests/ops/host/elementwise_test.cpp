@@ -195,6 +195,61 @@ TEST(HostElementwise, TreatsSpecialValuesAsStated) {
   });
 }
 
+TEST(HostElementwise, GivesAnglesAndSinesTheSignsThatCGives) {
+  const float nan = std::nanf(""), pi = 0x1.921fb6p1f;
+  const auto of = [](Function function, float a, float b = 0) {
+    std::vector<SegmentedInput> inputs = {{Matrix<const float>(&a, 1, 1)}, {Matrix<const float>(&b, 1, 1)}};
+    inputs.resize(static_cast<size_t>(arity(function)));
+    AwkwardMatrix y(1, 1);
+    run(single(function), inputs, {}, y.view());
+    return y.at(0, 0);
+  };
+  for_each_target([&] {
+    for (const float zero : {0.0f, -0.0f}) {
+      EXPECT_EQ(float_bits(of(Function::sin, zero)), float_bits(zero));
+      EXPECT_EQ(of(Function::cos, zero), 1);
+    }
+    const std::vector<float> sizes = {0, 1e-45f, 0x1p-126f, 0.5f, 1, 3e38f, infinity};
+    for (const float height : sizes)
+      for (const float width : sizes)
+        for (const float a : {height, -height})
+          for (const float b : {width, -width}) {
+            // Exact at the axes and between them; elsewhere every rounding counts.
+            const float got = of(Function::atan2, a, b), expected = std::atan2(a, b);
+            EXPECT_EQ(std::signbit(got), std::signbit(expected)) << "atan2(" << a << ", " << b << ")";
+            if (height == 0 || width == 0 || std::isinf(height) || std::isinf(width) || (height == width && b > 0))
+              EXPECT_EQ(got, expected) << "atan2(" << a << ", " << b << ")";
+            else
+              EXPECT_NEAR(got, expected, 4 * u * std::fabs(expected)) << "atan2(" << a << ", " << b << ")";
+          }
+    EXPECT_EQ(of(Function::atan2, -0.0f, -1), -pi);
+    for (const float a : {infinity, -infinity, nan}) {
+      EXPECT_TRUE(std::isnan(of(Function::sin, a))) << a;
+      EXPECT_TRUE(std::isnan(of(Function::cos, a))) << a;
+      EXPECT_TRUE(std::isnan(of(Function::atan2, a, nan))) << a;
+      EXPECT_TRUE(std::isnan(of(Function::atan2, nan, a))) << a;
+    }
+  });
+}
+
+TEST(HostElementwise, TurnsSmallAndLargeNumbersTogetherAndAloneAlike) {
+  for_each_target([] {
+    for (const Function function : {Function::sin, Function::cos}) {
+      // Each of another size: most vectors have numbers of both kinds.
+      const std::vector<float> sizes = {1, 8191.9995f, 8192, 8192.001f, 1e5f, -1e5f, 1.2345e7f, -3e38f, 1e-42f};
+      AwkwardMatrix x(3, 45), together(3, 45), alone(1, 1);
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t c = 0; c < 45; ++c) x.at(r, c) = sizes[static_cast<size_t>((r * 45 + c * 4) % 9)];
+      run(single(function), {{x.view()}}, {}, together.view());
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t c = 0; c < 45; ++c) {
+          run(single(function), {{Matrix<const float>(&x.at(r, c), 1, 1)}}, {}, alone.view());
+          ASSERT_EQ(alone.at(0, 0), together.at(r, c)) << x.at(r, c);
+        }
+    }
+  });
+}
+
 /// Samples of all floats for which the result is a normal number.
 void sweep(Function function, float first, float last, double (*exact)(double)) {
   std::vector<float> x, y;
@@ -219,6 +274,39 @@ TEST(HostElementwise, TakesExponentialsOfEverySize) {
     const auto exact = [](double x) { return std::exp(x); };
     sweep(Function::exp, 1e-45f, 88.72f, exact);
     sweep(Function::exp, -1e-45f, -87.33f, exact);
+  });
+}
+
+TEST(HostElementwise, TakesSinesAndCosinesOfEverySize) {
+  for_each_target([] {
+    const auto sine = [](double x) { return std::sin(x); };
+    const auto cosine = [](double x) { return std::cos(x); };
+    for (const float sign : {1.0f, -1.0f}) {
+      sweep(Function::sin, sign * 0x1p-126f, sign * std::numeric_limits<float>::max(), sine);
+      sweep(Function::cos, sign * 1e-45f, sign * std::numeric_limits<float>::max(), cosine);
+    }
+    // The floats nearest to multiples of pi / 2, where one of both is small.
+    std::vector<float> x;
+    for (int q = 1; q < 100000; ++q) x.push_back(static_cast<float>(q * std::acos(0.0)));
+    AwkwardMatrix y(1, static_cast<int64_t>(x.size()));
+    const std::vector<SegmentedInput> inputs = {{Matrix<const float>(x.data(), 1, static_cast<int64_t>(x.size()))}};
+    for (const Function function : {Function::sin, Function::cos}) {
+      run(single(function), inputs, {}, y.view());
+      expect_within(reference::elementwise(single(function), inputs, {}, 1, y.view().cols), y.view(), 1);
+    }
+  });
+}
+
+TEST(HostElementwise, TakesAnglesAllAroundNearAndFar) {
+  for_each_target([] {
+    const int64_t count = 200000;
+    AwkwardMatrix a(1, count), b(1, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const double angle = static_cast<double>(i) * 1e-3, size = std::exp(static_cast<double>(i % 161) - 80);
+      a.at(0, i) = static_cast<float>(size * std::sin(angle));
+      b.at(0, i) = static_cast<float>(size * std::cos(angle));
+    }
+    check(single(Function::atan2), {{a.view()}, {b.view()}}, {}, 1, count);
   });
 }
 

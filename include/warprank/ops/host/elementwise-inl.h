@@ -35,6 +35,80 @@ HWY_INLINE V log(D d, V x) {
   return hn::IfThenElse(hn::And(hn::Gt(x, zero), hn::Lt(x, infinity)), y, limits);
 }
 
+/// sin(x + quarters pi / 2), quarters 0 or 1, for |x| <= 8192 (or NaN).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sine_of_small(D d, V x, int quarters) {
+  const hn::RebindToSigned<D> di;
+  // |x| = q pi / 2 + r; q is in the lowest bits of `shifted`, as in ReducedExp.
+  const V t = hn::Abs(x), shift = hn::Set(d, 0x1.8p23f);
+  const V shifted = hn::MulAdd(t, hn::Set(d, 0x1.45f306p-1f), shift);
+  const V q = hn::Sub(shifted, shift);
+  // pi / 2 in four parts, the first three with so few bits that their products with q are exact: near a zero of the
+  // result r is what remains of x.
+  V r = hn::NegMulAdd(q, hn::Set(d, 0x1.92p0f), t);
+  r = hn::NegMulAdd(q, hn::Set(d, 0x1.fb4p-12f), r);
+  r = hn::NegMulAdd(q, hn::Set(d, 0x1.444p-24f), r);
+  r = hn::NegMulAdd(q, hn::Set(d, 0x1.68c234p-39f), r);
+  // Minimax over |r| <= pi / 4.
+  const V r2 = hn::Mul(r, r);
+  V p = hn::Set(d, -1.9515295891e-4f);
+  p = hn::MulAdd(p, r2, hn::Set(d, 8.3321608736e-3f));
+  p = hn::MulAdd(p, r2, hn::Set(d, -1.6666654611e-1f));
+  const V sine = hn::MulAdd(hn::Mul(p, r2), r, r);
+  p = hn::Set(d, 2.4433157118e-5f);
+  p = hn::MulAdd(p, r2, hn::Set(d, -1.3887316255e-3f));
+  p = hn::MulAdd(p, r2, hn::Set(d, 4.1666645683e-2f));
+  const V cosine = hn::MulAdd(hn::Mul(r2, r2), p, hn::NegMulAdd(hn::Set(d, 0.5f), r2, hn::Set(d, 1.0f)));
+  const auto quarter = hn::Add(hn::BitCast(di, shifted), hn::Set(di, quarters)), one = hn::Set(di, 1);
+  const auto is_odd = hn::MaskFromVec(hn::BitCast(d, hn::Neg(hn::And(quarter, one))));
+  const V sign = hn::And(hn::SignBit(d), hn::BitCast(d, hn::ShiftLeft<30>(quarter)));
+  const V y = hn::Xor(hn::IfThenElse(is_odd, cosine, sine), sign);
+  return quarters == 0 ? hn::Xor(y, hn::And(hn::SignBit(d), x)) : y;
+}
+
+/// sin(x + quarters pi / 2): NaN of infinity.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sine(D d, V x, int quarters) {
+  constexpr float largest = 8192.0f;
+  const auto is_large = hn::Gt(hn::Abs(x), hn::Set(d, largest));
+  const V y = sine_of_small(d, hn::IfThenZeroElse(is_large, x), quarters);
+  if (HWY_LIKELY(hn::AllFalse(d, is_large))) return y;
+  HWY_ALIGN float from[hn::MaxLanes(D())], to[hn::MaxLanes(D())];
+  hn::Store(x, d, from);
+  hn::Store(y, d, to);
+  for (size_t i = 0; i < hn::Lanes(d); ++i)
+    if (std::fabs(from[i]) > largest) to[i] = quarters == 0 ? std::sin(from[i]) : std::cos(from[i]);
+  return hn::Load(d, to);
+}
+
+/// The angle of the point (x, y).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V atan2(D d, V y, V x) {
+  const V zero = hn::Zero(d), one = hn::Set(d, 1.0f);
+  const V width = hn::Abs(x), height = hn::Abs(y);
+  // The angle to the nearer axis has a tangent of 0 to 1; of two equal sides, which may be infinite or zero, it is 1
+  // or 0. Comparisons with NaN are false: the quotient is NaN.
+  const auto is_steep = hn::Gt(height, width);
+  const V small = hn::IfThenElse(is_steep, width, height), large = hn::IfThenElse(is_steep, height, width);
+  const V tangent =
+      hn::IfThenElse(hn::Eq(small, large), hn::IfThenElseZero(hn::Gt(large, zero), one), hn::Div(small, large));
+  // Minimax for atan(t) / t - 1 over t <= 1, relative error 2^-25.8.
+  const V t2 = hn::Mul(tangent, tangent);
+  V p = hn::Set(d, 2.9206922533e-3f);
+  p = hn::MulAdd(p, t2, hn::Set(d, -1.6367928194e-2f));
+  p = hn::MulAdd(p, t2, hn::Set(d, 4.3211861261e-2f));
+  p = hn::MulAdd(p, t2, hn::Set(d, -7.5522143310e-2f));
+  p = hn::MulAdd(p, t2, hn::Set(d, 1.0666004661e-1f));
+  p = hn::MulAdd(p, t2, hn::Set(d, -1.4211055309e-1f));
+  p = hn::MulAdd(p, t2, hn::Set(d, 1.9993772834e-1f));
+  p = hn::MulAdd(p, t2, hn::Set(d, -3.3333152736e-1f));
+  V angle = hn::MulAdd(hn::Mul(p, t2), tangent, tangent);
+  angle = hn::IfThenElse(is_steep, hn::Sub(hn::Set(d, 0x1.921fb6p0f), angle), angle);
+  const V from_left = hn::Sub(hn::Set(d, 0x1.921fb6p1f), angle);
+  const auto is_left = hn::MaskFromVec(hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<D>(), x))));
+  return hn::Or(hn::IfThenElse(is_left, from_left, angle), hn::And(hn::SignBit(d), y));
+}
+
 template <ElementwiseFunction kFunction, class D, class V = hn::Vec<D>>
 HWY_INLINE V evaluate(D d, V a, V b, V c, V alpha) {
   using Function = ElementwiseFunction;
@@ -45,6 +119,7 @@ HWY_INLINE V evaluate(D d, V a, V b, V c, V alpha) {
   if constexpr (kFunction == Function::div) return hn::Div(a, b);
   if constexpr (kFunction == Function::min) return min_or_nan(d, a, b);
   if constexpr (kFunction == Function::max) return max_or_nan(d, a, b);
+  if constexpr (kFunction == Function::atan2) return atan2(d, a, b);
   if constexpr (kFunction == Function::less) return hn::IfThenElseZero(hn::Lt(a, b), one);
   if constexpr (kFunction == Function::less_equal) return hn::IfThenElseZero(hn::Le(a, b), one);
   if constexpr (kFunction == Function::greater) return hn::IfThenElseZero(hn::Gt(a, b), one);
@@ -59,6 +134,8 @@ HWY_INLINE V evaluate(D d, V a, V b, V c, V alpha) {
   if constexpr (kFunction == Function::log) return log(d, a);
   if constexpr (kFunction == Function::sqrt) return hn::Sqrt(a);
   if constexpr (kFunction == Function::square) return hn::Mul(a, a);
+  if constexpr (kFunction == Function::sin) return sine(d, a, 0);
+  if constexpr (kFunction == Function::cos) return sine(d, a, 1);
   if constexpr (kFunction == Function::relu) return relu(d, a);
   if constexpr (kFunction == Function::leaky_relu) return leaky_relu(d, a, alpha);
   if constexpr (kFunction == Function::elu) return elu(d, a, alpha);

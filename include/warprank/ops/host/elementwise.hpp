@@ -12,8 +12,9 @@
 ///
 /// FP32, one rounding per arithmetic instruction: results are bitwise those of one instruction at a time, so neither
 /// fusing programs nor a row's position or neighbours change them. exp, elu, sigmoid, tanh, silu, gelu and gelu_tanh
-/// are those of activation.hpp with its bounds, exp within 4 u; log within 4 u |log a|, u = 2^-24. NaN as in
-/// model/elementwise.hpp.
+/// are those of activation.hpp with its bounds, exp within 4 u; log, sin, cos and atan2 within 4 u of themselves
+/// (4 u |log a|), u = 2^-24, for every finite a: those beyond 8,192 cost sin and cos a call of the C library each. NaN
+/// and the limits as in model/elementwise.hpp.
 ///
 /// y may be an input with the same rows, columns and stride; it overlaps none otherwise. Rows may be strided and need
 /// no alignment. Nothing is allocated: the caller gives elementwise_workspace(program) floats.
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 

@@ -16,6 +16,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/model/elementwise.hpp"
 #include "warprank/ops/detail/common/activation.cuh"
+#include "warprank/ops/detail/row_programs/angles.cuh"
 
 namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
@@ -44,6 +45,21 @@ WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, c
   const auto each = [&](auto f) {
     WARPRANK_UNROLL
     for (int j = 0; j < Size; ++j) result[j] = f(a[j], b[j]);
+  };
+  // Long code once, not for each operand: it would move the others apart, which takes them longer to fetch.
+  const auto one_by_one = [&](auto f) {
+    float left[Size], others[Size];
+    WARPRANK_UNROLL
+    for (int j = 0; j < Size; ++j) left[j] = a[j], others[j] = b[j];
+    WARPRANK_ROLLED
+    for (int count = 0; count < Size; ++count) {
+      const float last = f(left[0], others[0]);
+      WARPRANK_UNROLL
+      for (int j = 0; j + 1 < Size; ++j) left[j] = left[j + 1], others[j] = others[j + 1];
+      left[Size - 1] = last;
+    }
+    WARPRANK_UNROLL
+    for (int j = 0; j < Size; ++j) result[j] = left[j];
   };
   // The most frequent ones first: a jump by a table takes as long as several comparisons.
   if (function == Function::mul) return each([](float x, float y) { return x * y; });
@@ -101,8 +117,12 @@ WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, c
       return each([](float x, float) { return gelu_of(x); });
     case Function::gelu_tanh:
       return each([](float x, float) { return gelu_tanh_of(x); });
-    default:  // silu
-      return each([](float x, float) { return silu_of(x); });
+    default: {  // the long ones last: they leave the comparisons above as they are
+      if (function == Function::silu) return each([](float x, float) { return silu_of(x); });
+      return one_by_one([&](float x, float y) {
+        return function == Function::atan2 ? angle_of(x, y) : sine_of(x, function == Function::cos ? 1 : 0);
+      });
+    }
   }
 }
 
