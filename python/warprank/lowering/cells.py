@@ -81,6 +81,7 @@ class Sequence:
     # What tells events from padding: an input and its padding id, or None for one of truth values or of lengths.
     mask: tuple[str, int | None] | None = None
     is_ordered: bool = False  # what is computed holds for padding behind the events alone
+    events: Sequence | None = None  # of those with a candidate behind them: the events
 
 
 def source_numbers(cells: np.ndarray) -> np.ndarray:

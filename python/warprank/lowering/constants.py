@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arithmetic import constant_rows, is_constant
+from .behind import parts_of
+from .candidates import are_rows, as_rows
 from .cells import Unsupported, Value
 from .expressions import constant
 from .places import of_positions
@@ -19,10 +21,17 @@ if TYPE_CHECKING:
 def joined(p: Program, parts: Any, dim: int, is_new: bool) -> Any:
     """What is joined along a dimension, constants as batches. is_new: the dimension is another, as of stack"""
     likes = [x for x in parts if isinstance(x, Value) and not x.is_ids and x.cells.size]
-    if not likes or all(isinstance(x, Value) for x in parts):
+    if not likes:
+        return parts
+    has_constants = not all(isinstance(x, Value) for x in parts)
+    along = None if is_new else dim - likes[0].cells.ndim if dim >= 0 else dim  # where parts may be of other sizes
+    behind = parts_of(likes)
+    if behind is not None and behind[0] != along and (has_constants or any(are_rows(p, x) for x in likes)):
+        parts = type(parts)(as_rows(p, x) for x in parts)
+        likes = [x for x in parts if isinstance(x, Value) and not x.is_ids and x.cells.size]
+    if not has_constants:
         return parts
     like = likes[0]
-    along = None if is_new else dim - like.cells.ndim if dim >= 0 else dim  # where parts may be of other sizes
     return type(parts)(_batch_of(p, x, like, along) if is_constant(x) and x.shape else x for x in parts)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .din import din_attention, unscaled
-from .expressions import LATER, MASKED, at, constant, constant_of, distinct, has_later, masked_value, resolve
+from .expressions import LATER, MASKED, SELF, at, constant, constant_of, differs, distinct, masked_value, resolve
 from .masks import check_count, check_masks, check_weight
 
 if TYPE_CHECKING:
@@ -158,8 +158,10 @@ def scores(p: Program, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 def is_causal(p: Program, score: int, products: np.ndarray) -> bool:
     """Whether an event sees what came before it, and itself, alone."""
-    if not has_later(p, score):
-        if any(has_later(p, int(c)) for c in products):
+    if any(differs(p, c, SELF) for c in (score, *map(int, products))):
+        raise Unsupported("attention in which each event sees itself, too", "one without the diagonal")
+    if not differs(p, score, LATER):
+        if any(differs(p, int(c), LATER) for c in products):
             raise Unsupported("what comes later masked before the softmax", "behind it")
         return False
     if (masked_value(p, score, LATER) or 0) > MASKED:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .program import Program
 
 MASKED = -1e4  # what is added to a score that shall not count is this or less
-# What a constant is for an event that is padding, for a pair whose key comes after its query, and for the first event
-# of a row in which all are padding.
-PADDING, LATER, EMPTY = 1, 2, 3
+# What a constant is for an event that is padding, for a pair whose key comes after its query, for the first event of a
+# row in which all are padding, and for the pair of an event with itself.
+PADDING, LATER, EMPTY, SELF = 1, 2, 3, 4
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: 0.0 if 0 in (a, b) else a * b,
@@ -68,14 +68,15 @@ def alias_of(p: Program, function: str, operands: Sequence[Any]) -> Any:
 
 
 def constant(p: Program, axis: str, value: float, masked: float, later: float | None = None,
-             empty: float | None = None) -> np.ndarray:
-    """A cell that is one number where there are events, and another where there is padding, or what comes later."""
+             empty: float | None = None, of_self: float | None = None) -> np.ndarray:
+    """A cell that is one number where there are events, and another in the states above."""
     def make() -> Any:
         tensor = p.some_rows(axis)
         ones = p.builder.apply("equal", [tensor, tensor])
         return ones if value == 1 else p.builder.apply("mul", [ones, value])
     return p.sources.add(axis, 1, "constant", make, data=(
-        value, masked, value if later is None else later, masked if empty is None else empty))
+        value, masked, value if later is None else later, masked if empty is None else empty,
+        value if of_self is None else of_self))
 
 
 def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, axis: str) -> np.ndarray:
@@ -83,7 +84,8 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
     if all(shared_constant(p, x) is not None for x in operands):
         first = [at(x, 0) for x in operands]
         value = FUNCTIONS[function](*(constant_of(p, x) for x in first))
-        others = (FUNCTIONS[function](*(masked_value(p, x, state) for x in first)) for state in (PADDING, LATER, EMPTY))
+        others = (FUNCTIONS[function](*(masked_value(p, x, state) for x in first))
+                  for state in (PADDING, LATER, EMPTY, SELF))
         return np.repeat(constant(p, axis, value, *others), width)
 
     key = (function, width, axis, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in operands))
@@ -207,8 +209,8 @@ def _of_first(p: Program, cell: int) -> np.ndarray | None:
     return p.of_first[number]
 
 
-def has_later(p: Program, cell: Any) -> bool:
-    """Whether a cell, but for what is in a softmax, is another where its key comes after its query."""
+def differs(p: Program, cell: Any, state: int) -> bool:
+    """Whether a cell, but for what is in a softmax, is another in a state than where there are events."""
     left, seen = [cell], set()
     while left:
         cell = left.pop()
@@ -216,7 +218,7 @@ def has_later(p: Program, cell: Any) -> bool:
             continue
         seen.add(cell)
         source, column = p.sources.of(cell)
-        if source.kind == "constant" and source.data[LATER] != source.data[0]:
+        if source.kind == "constant" and source.data[state] != source.data[0]:
             return True
         if source.kind in FUNCTIONS:
             left += [at(x, column) for x in source.operands]

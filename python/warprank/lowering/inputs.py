@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from . import cells
 
 # What arrays of an input may be, as NumPy calls them, and as messages do.
 KINDS = {"ids": "iu", "numbers": "fiub", "mask": "b"}
+WITH_CANDIDATE = ".with_candidate"
 NAMES = {"ids": "integers", "numbers": "numbers", "mask": "truth values"}
 
 
@@ -75,6 +76,11 @@ def axes_of(names: Sequence[str], axes: Mapping[str, str] | None, problems: Prob
     return found
 
 
+def with_candidate(name: str) -> str:
+    """Of an axis of events, or an input of theirs: with a row behind them."""
+    return name + WITH_CANDIDATE
+
+
 def position_name(axis: str) -> str:
     return axis.rpartition("/")[2] + ".position"
 
@@ -99,11 +105,13 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
     problems.raise_if_any()
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
     kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
-            for axis, sequence in sequences.items()}
+            for axis, sequence in sequences.items() if sequence.events is None}
     for axis, events in kept.items():
         if sequences[axis].is_ordered:
             _check_order(sequences[axis], events, problems)
     problems.raise_if_any()
+    kept |= {axis: np.pad(kept[sequence.events.axis], ((0, 0), (0, 1)), constant_values=True)
+             for axis, sequence in sequences.items() if sequence.events is not None}
     data: dict[str, Any] = {}
     offsets: dict[str, np.ndarray] = {}
     for given in inputs:
@@ -113,6 +121,10 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
             offsets[axis] = np.arange(rows + 1, dtype=np.int64)
         if given.is_events:
             data |= _of_events(given, array, kept, arrays)
+            if with_candidate(given.axis) in kept and array.ndim > 1:
+                behind = [(0, 0), (0, 1), *[(0, 0)] * (array.ndim - 2)]
+                data |= _of_events(replace(given, name=with_candidate(given.name), axis=with_candidate(given.axis)),
+                                   np.pad(array, behind, constant_values=-1 if given.is_ids else 0), kept, arrays)
         elif given.is_bag:
             array = array.reshape(rows, -1)
             in_bag = np.ones(array.shape, bool) if given.padding is None else array != given.padding
@@ -173,10 +185,11 @@ def _check_ids(given: Input, sequences: Mapping[str, cells.Sequence], lookups: M
                 more = f", and {len(beyond) - 1} more" if len(beyond) > 1 else ""
                 problems.add(f"batch: input '{given.name}'", f"ids of 0 to {rows - 1}, the rows of table '{table}'",
                              f"{beyond[0]}{more}")
-    for table, rows in lookups.get(position_name(given.axis), {}).items():
-        if given.is_events and array.ndim > 1 and array.shape[1] > rows:
-            problems.add(f"batch: input '{given.name}'", f"{rows} events at most, the rows of table '{table}'",
-                         str(array.shape[1]))
+    for behind, axis in enumerate((given.axis, with_candidate(given.axis))):
+        for table, rows in lookups.get(position_name(axis), {}).items():
+            if given.is_events and array.ndim > 1 and array.shape[1] + behind > rows:
+                problems.add(f"batch: input '{given.name}'", f"{rows - behind} events at most, as table '{table}' has",
+                             str(array.shape[1]))
 
 
 def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:

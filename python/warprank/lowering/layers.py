@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import auto_int, composed_layers, events, fields
+from .candidates import as_rows
 from .cells import PAIR, POSITIONS, Unsupported, Value, num_runs, numbers, row_dimension
 from .expressions import elementwise
 from .linears import linear, linear_row
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def softmax(p: Program, x: Any, dim: int) -> Value:
-    dim = row_dimension(numbers(x), dim)
+    x = as_rows(p, numbers(x))
+    dim = row_dimension(x, dim)
     place, cells = p.sources.split_events(x.cells)
     if place == -2 and dim == cells.ndim - 1:
         x = turned_scores(p, x)
@@ -66,7 +68,7 @@ def matmul_constants(p: Program, a: Any, matrices: np.ndarray) -> Value:
 
 def matmul(p: Program, a: Any, b: Any) -> Value:
     """Of batches of matrices, one for each row."""
-    a, b = numbers(a), numbers(b)
+    a, b = as_rows(p, numbers(a)), as_rows(p, numbers(b))
     if a.cells.ndim < 3 or a.cells.ndim != b.cells.ndim or a.batch != b.batch or a.batch >= -2:
         raise Unsupported("products of matrices, one for each row",
                           f"{a.cells.ndim} and {b.cells.ndim} dimensions")

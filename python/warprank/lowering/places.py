@@ -10,6 +10,7 @@ import numpy as np
 
 from .arithmetic import is_constant
 from .behind import in_parts, parts_of
+from .candidates import are_rows, as_rows
 from .cells import PAIR, Unsupported, Value
 from .expressions import constant
 from .ids import row_of
@@ -41,9 +42,13 @@ def by_event(p: Program, handler: Callable[..., Any], args: Any, kwargs: Any, *,
     try:
         values, found = with_places(p, (*args, *kwargs.values()))
     except Unsupported:
-        parts = parts_of(x for x in (*args, *kwargs.values()) if isinstance(x, Value))
+        given = [x for x in (*args, *kwargs.values()) if isinstance(x, Value)]
+        parts = parts_of(given)
         if parts is None:
             raise
+        if any(are_rows(p, x) for x in given) or (constants and any(is_square(x, parts[1][-1][1]) for x in args)):
+            return by_event(p, handler, [as_rows(p, x) for x in args], {k: as_rows(p, x) for k, x in kwargs.items()},
+                            constants=constants, widens=widens)
         return in_parts(lambda *a, **k: by_event(p, handler, a, k, constants=constants, widens=widens), parts, args,
                         kwargs, constants, widens)
     if -2 in found and (len(found) > 1 or any(constants and is_square(x, found[-2]) for x in args)):
@@ -105,16 +110,17 @@ def is_of_pairs(p: Program, x: Any, length: int, values: list[Value]) -> bool:
 
 
 def of_pairs(p: Program, x: Any, values: list[Value]) -> Value:
-    """A constant [.., events, events] of which the triangle of what comes later is one number, all else another."""
+    """A constant [.., events, events] that is one number on the diagonal, one above it, and one below it."""
     like = next(v for v in values if p.sources.split_events(v.cells)[0] is not None)
     query, _, events = p.sources.axis_of(p.sources.split_events(like.cells)[1]).rpartition(PAIR)
     array = p.array(x)
-    is_later = np.triu(np.ones(array.shape[-2:], bool), 1)
-    later, value = (array[..., part] for part in (is_later, ~is_later))
-    if events not in p.sequences or query not in ("", events) or (later != later.flat[0]).any() or \
-            (value != value.flat[0]).any():
-        raise Unsupported("a mask of padding, or of what comes after each event: a triangle", "another")
-    cell = constant(p, events + PAIR + events, value.flat[0], value.flat[0], later.flat[0])
+    places = np.arange(array.shape[-1])
+    behind = places[:, None] - places  # by how many places a query is behind a key
+    parts = [array[..., part] for part in (behind > 0, behind < 0, behind == 0)]
+    if events not in p.sequences or query not in ("", events) or any((x != x.flat[0]).any() for x in parts):
+        raise Unsupported("a mask of padding, of each event by itself, or of what comes after it: a triangle", "another")
+    value, later, of_self = (float(x.flat[0]) for x in parts)
+    cell = constant(p, events + PAIR + events, value, value, later, of_self=of_self)
     shape = [1] * max(array.ndim, like.cells.ndim)
     shape[-2], shape[like.batch] = array.shape[-2], like.cells.shape[like.batch]
     return Value(np.full(shape, cell), False, like.batch, like.inner)

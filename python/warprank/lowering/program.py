@@ -16,7 +16,7 @@ from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
 from .cells import COLUMN_SHIFT, SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
-from .inputs import Input, last_name, position_name
+from .inputs import WITH_CANDIDATE, Input, last_name, position_name, with_candidate
 from .table_rows import TableRows, rows_of
 
 MOST_DEPTH = 20000
@@ -138,7 +138,8 @@ class Program(ABC):
     def looked_up(self, name: str, weight: Any, rows: TableRows | None = None) -> wr.Table:
         """The table, in which an input is looked up."""
         table_name, table = self.table(weight, rows)
-        self.lookups.setdefault(name, {})[table_name] = weight.shape[0] if rows is None else len(rows)
+        for each in (name, name.replace(WITH_CANDIDATE, "")):  # the rows of a batch's own ids, too
+            self.lookups.setdefault(each, {})[table_name] = weight.shape[0] if rows is None else len(rows)
         return table
 
     def input_of(self, cell: int) -> Input:
@@ -194,6 +195,16 @@ class Program(ABC):
         if sequence.mask is not None and sequence.mask != (name, padding):
             raise Unsupported("one mask for each sequence", f"'{sequence.mask[0]}' and '{name}'")
         sequence.mask = (name, padding)
+        if with_candidate(axis) in self.sequences:
+            self.sequences[with_candidate(axis)].mask = (with_candidate(name), padding)
+
+    def add_sequence(self, axis: str) -> None:
+        """The events of an axis, each row's with a candidate behind them, as an axis."""
+        events, path = self.sequences[axis], with_candidate(axis)
+        self.sequences[path] = Sequence(path, events.length + 1, events=events)
+        self._add_axis(path)
+        if events.mask is not None:
+            self.mask(axis, *events.mask)
 
     def padding_value(self, source: Any, column: int) -> float | None:
         """Of an embedding of events what it is for padding; None: not known."""

@@ -45,6 +45,8 @@ def gru(p: Program, layer: Gru) -> np.ndarray:
     def make() -> Any:
         if PAIR in axis:
             raise Unsupported("a GRU over events by themselves", "one of their pairs with a query")
+        if p.sequences[axis].events is not None:
+            raise Unsupported("a GRU over events by themselves", "one of a candidate behind them, and behind padding")
         name = p.layer(layer.path)
         p.weights |= {f"{name}.input.weight": layer.input_weight, f"{name}.input.bias": layer.input_bias,
                       f"{name}.hidden.weight": layer.hidden_weight, f"{name}.hidden.bias": layer.hidden_bias}

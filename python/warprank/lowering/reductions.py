@@ -11,6 +11,7 @@ import numpy as np
 import warprank as wr
 
 from . import cin, events, fields, linears
+from .candidates import as_rows
 from .cells import COLUMN_SHIFT, Unsupported, Value, numbers, row_dimension
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 def reduce(p: Program, x: Any, dims: Any, keepdim: bool, pooling: str, function: str) -> Value:
     """Over columns, and over the events of a sequence."""
-    found, cells = p.sources.split_events(numbers(x).cells)
+    x = as_rows(p, numbers(x))
+    found, cells = p.sources.split_events(x.cells)
     dims = [dims] if isinstance(dims, int) else list(dims or [])
     if not dims:
         raise Unsupported("each row by itself", "an op over the batch")

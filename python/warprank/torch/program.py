@@ -12,6 +12,7 @@ import torch
 
 import warprank as wr
 
+from ..lowering.candidates import of_candidates
 from ..lowering.cells import Unsupported, Value, move
 from ..lowering.constants import joined
 from ..lowering.inputs import Input
@@ -161,7 +162,8 @@ class Program(LoweredProgram):
             dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
             args = (joined(self, args[0], dim, name == "stack"), *args[1:])
         if name in MOVES:
-            return move(node.target, args, kwargs, self.batch, torch.from_numpy)  # type: ignore[arg-type]
+            moved = move(node.target, args, kwargs, self.batch, torch.from_numpy)  # type: ignore[arg-type]
+            return torch.utils._pytree.tree_map(lambda x: of_candidates(self, x), moved)
         if name in SAME:
             return args[0]
         if name not in HANDLERS:

@@ -83,7 +83,8 @@ def together(m, film, history):
 
 
 @pytest.mark.parametrize("function, message", [
-    (lambda m, film, history: together(m, film, history).sum(1), "expected all events of a sequence, got some of them"),
+    (lambda m, film, history: together(m, film, history).sum(1),
+     "expected a candidate with its history, behind it, on the axis of the history's rows, 'user', got one on 'user/i"),
     (lambda m, film, history: nn.functional.layer_norm(together(m, film, history)[..., 0], (L + 1,)),
      "expected a norm of each event, got one over events"),
     (lambda m, film, history: m.wide(together(m, film, history)[..., 0]), "got a layer over events"),

@@ -186,7 +186,8 @@ def weighed(mask, weights):
 
 
 @pytest.mark.parametrize("forward, message", [
-    (scored(lambda s, kept: (s + MINUS.t()).masked_fill(~kept[:, None], -1e9)), "a triangle, got another"),
+    (scored(lambda s, kept: (s + MINUS.t()).masked_fill(~kept[:, None], -1e9)),
+     "attention in which each event sees itself, too, got one without the diagonal"),
     (scored(lambda s, kept: (s + OTHERS).masked_fill(~kept[:, None], -1e9)), "a triangle, got another"),
     (scored(lambda s, kept: (s + NEXT).masked_fill(~kept[:, None], -1e9)), "a triangle, got another"),
     (scored(lambda s, kept: (s + LATER.float()).masked_fill(~kept[:, None], -1e9)),
@@ -206,7 +207,7 @@ def test_other_masks(forward, message):
 def test_the_modules_path_is_told():
     class Attention(nn.Module):
         def forward(self, k):
-            return torch.softmax(k @ k.mT + MINUS.t(), -1) @ k
+            return torch.softmax(k @ k.mT + OTHERS, -1) @ k
     module = Function(lambda m, f, h: m.block(m.films(h)).sum(1), films=table(), block=Attention())
     with pytest.raises(wr.InvalidArgument, match=r"module 'block' \(Attention\): aten.add.Tensor: expected a mask of"):
         wr.torch.export(module, (ids(20), histories()), axes=AXES)
