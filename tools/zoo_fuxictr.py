@@ -69,6 +69,17 @@ class Request(torch.nn.Module):
         return self.model([{"user_id": user}, {"item_id": items}, (seen > 0).float()])["y_pred"]
 
 
+class Scores(torch.nn.Module):
+    """The scores alone of a model that also gives what its losses read."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch):
+        return self.model(batch)["y_pred"]
+
+
 def fuxictr(rows):
     """Models of the package: LongCTR's."""
     features = {name: FEATURES[name] for name in ("user_id", "item_id")}
@@ -121,7 +132,8 @@ def fuxictr_repository(rows):
 
     def made(name, features, pooled, options):
         path = files.get(name, f"{places.get(name, name)}/src/{name}")
-        return class_of(path)(feature_map(features, pooled), **COMMON | options)
+        model = class_of(path)(feature_map(features, pooled), **COMMON | options)
+        return Scores(model) if name in ("DIEN", "DMIN") else model
 
     def of(own, features, pooled, axes):
         batch = batch_of(rows, features)

@@ -76,6 +76,14 @@ def _noted(p: Program, given: Lengths) -> None:
     p.sequences[given.axis].is_ordered = True
 
 
+def check_lengths(p: Program, x: Value, axis: str) -> None:
+    """That a batch says how many events of an axis rows have, also that they have none."""
+    given = _one_lengths(p, x) if not x.is_ids else None
+    if given is None or given.axis != axis or (given.numbers != np.arange(len(given.numbers))).any():
+        raise Unsupported("lengths of each row's events, as (ids != 0).sum(1), of rows that have some", "others")
+    _noted(p, given)
+
+
 def places_compared(p: Program, function: str, x: Value, places: np.ndarray) -> Value | None:
     """Which places of events are below the lengths, or the last below them: a mask; None: it is another comparison."""
     given = _one_lengths(p, x) if not x.is_ids else None

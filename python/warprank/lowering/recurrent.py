@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import PAIR, Unsupported, pooled_axis
-from .lengths import last_of
+from .cells import PAIR, Unsupported, Value, pooled_axis
+from .din import unscaled
+from .expressions import at, constant, resolve
+from .lengths import check_lengths, last_of
+from .masks import check_weight
 
 if TYPE_CHECKING:
     from .program import Program
@@ -30,6 +33,10 @@ class Gru:
     def hidden(self) -> int:
         return self.hidden_weight.shape[1]
 
+    def weights(self, name: str) -> dict[str, np.ndarray]:
+        return {f"{name}.input.weight": self.input_weight, f"{name}.input.bias": self.input_bias,
+                f"{name}.hidden.weight": self.hidden_weight, f"{name}.hidden.bias": self.hidden_bias}
+
     def of_first(self, x: np.ndarray) -> np.ndarray:
         """The state behind the numbers of a first event."""
         r, z, n = np.split(self.input_weight.astype(np.float64) @ x + self.input_bias, 3)
@@ -48,11 +55,33 @@ def gru(p: Program, layer: Gru) -> np.ndarray:
         if p.sequences[axis].events is not None:
             raise Unsupported("a GRU over events by themselves", "one of a candidate behind them, and behind padding")
         name = p.layer(layer.path)
-        p.weights |= {f"{name}.input.weight": layer.input_weight, f"{name}.input.bias": layer.input_bias,
-                      f"{name}.hidden.weight": layer.hidden_weight, f"{name}.hidden.bias": layer.hidden_bias}
+        p.weights |= layer.weights(name)
         return p.builder.gru(name, p.sources.gather(layer.cells, axis), layer.hidden)
     p.sequences[axis.rpartition(PAIR)[2]].is_ordered = True
     return p.sources.add(axis, layer.hidden, "gru", make, data=layer)
+
+
+def attended_state(p: Program, layer: Gru, share: int, given: Value, updates: bool) -> np.ndarray:
+    """[hidden]: the last state of a GRU whose states follow the events' shares of attention. updates: as of builder.augru
+
+    share: a cell of the events; given: how many events rows have
+    """
+    source, column = p.sources.of(resolve(p, share))
+    if source.kind != "event_softmax":
+        raise Unsupported("a GRU with shares that are a softmax over all events", f"'{source.kind}'")
+    check_lengths(p, given, p.sources.axis_of(layer.cells))
+    score, factor = unscaled(p, at(source.operands[0], column))
+    axis, (of_score, _) = source.axis, p.sources.of(score)
+    result, events = pooled_axis(axis), axis.rpartition(PAIR)[2]
+    queries, keys = of_score.data if of_score.kind == "scores" else (constant(p, result, 1.0, 1.0), np.array([score]))
+
+    def make() -> Any:
+        check_weight(p, resolve(p, share))
+        name = p.layer(p.module_path() or None)
+        p.weights.update(layer.weights(name))
+        return p.builder.augru(name, p.sources.gather(queries, result), p.sources.gather(keys, events),
+                               p.sources.gather(layer.cells, events), layer.hidden, update_gate=updates, scale=factor)
+    return p.sources.add(result, layer.hidden, "augru", make)
 
 
 def final_state(p: Program, states: np.ndarray) -> np.ndarray:

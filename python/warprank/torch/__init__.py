@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,6 +21,7 @@ from ..written import NamedWeights
 from .exported import ExportedModule, arguments, as_arguments, evaluating, leaves
 from .jagged import ExportedJagged, Jagged, has_jagged
 from .packed import padded_sequences
+from .packed_loops import Loop, as_ops, loops_in
 from .traced import inputs_of, lowered, output_names
 from .written import weights_of
 
@@ -42,7 +43,7 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
         with which it compares arange(events). Ids and offsets of an EmbeddingBag: "user/tags[]" and "user". The keys of
         a KeyedJaggedTensor of torchrec are inputs, all on its axis or each on its own, with an axis of their names for
         their ids.
-    outputs: names; those of a dictionary are its keys
+    outputs: names; those of a dictionary are its keys, of which these may be some, where others are no scores
     rows: the type of the tables' rows, "f32", "f16", "bf16" or "i8", also by table
     hashed: by table the 64-bit ids of its rows, in their order: requests have those instead of row numbers
 
@@ -74,12 +75,27 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
 
 def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.ExportedProgram:
     args, kwargs = arguments(example_batch)
-    kind = type(module).__name__
     try:
-        with evaluating(module), padded_sequences(module):
-            return torch.export.export(module, args, kwargs).run_decompositions({})
+        return _traced(module, args, kwargs, {})
+    except Exception as error:  # whatever the tracer raises
+        loops, others = loops_in(module, args, kwargs)
+        if not loops:
+            _refuse_trace(module, error, others)
+    try:
+        return _traced(module, args, kwargs, loops)
     except Exception as error:
-        text = (str(error).strip().splitlines() or [""])[0]
-        more = "; packed sequences are taken by nn.GRU and pad_packed_sequence" if "Packed" in text else ""
-        refuse(f"torch.export of {kind}", f"a module whose control flow does not depend on values{more}",
-               f"{type(error).__name__}: {text}")
+        _refuse_trace(module, error, others)
+
+
+def _traced(module: torch.nn.Module, args: Any, kwargs: Any,
+            loops: Mapping[torch.nn.Module, Loop]) -> torch.export.ExportedProgram:
+    with evaluating(module), padded_sequences(module), as_ops(loops):
+        return torch.export.export(module, args, kwargs).run_decompositions({})
+
+
+def _refuse_trace(module: torch.nn.Module, error: Exception, others: Sequence[str]) -> NoReturn:
+    text = (str(error).strip().splitlines() or [""])[0]
+    more = "; packed sequences are taken by nn.GRU and pad_packed_sequence" if "Packed" in text or others else ""
+    more += "".join(f", and by GRUs with shares of attention (AUGRU, AGRU), which {x} is not" for x in others[:1])
+    refuse(f"torch.export of {type(module).__name__}", f"a module whose control flow does not depend on values{more}",
+           f"{type(error).__name__}: {text}")

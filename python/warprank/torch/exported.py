@@ -56,6 +56,9 @@ class ExportedModule(Exported):
             made = self._trained(*args, **kwargs)
             seconds = time.perf_counter() - begin
         tensors = torch.utils._pytree.tree_leaves(made)
+        if len(tensors) > len(self.outputs):  # some of a dictionary
+            named = dict(zip(names_of(made), tensors))
+            tensors = [named[name] for name in self.outputs]
         return {name: t.to(torch.float64).numpy() for name, t in zip(self.outputs, tensors)}, seconds
 
 
@@ -137,3 +140,9 @@ def check_arguments(given: Mapping[str, Any], wanted: Sequence[str], problems: P
 
 def leaves(batch: Any) -> list[torch.Tensor]:
     return [x for x in torch.utils._pytree.tree_leaves(arguments(batch)) if isinstance(x, torch.Tensor)]
+
+
+def names_of(tree: Any) -> list[str]:
+    """The keys on the way to each leaf."""
+    paths, _ = torch.utils._pytree.tree_flatten_with_path(tree)
+    return ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]

@@ -17,24 +17,24 @@ class Packed:
     """What pack_padded_sequence gives, in the place of a PackedSequence."""
 
     def __init__(self, events: torch.Tensor, lengths: torch.Tensor):
-        self._events, self._lengths = events, lengths  # [rows, events, ..], [rows]
+        self.events, self.lengths = events, lengths  # [rows, events, ..], [rows]
 
     def padded(self, value: float) -> tuple[torch.Tensor, torch.Tensor]:
         """With what is behind the lengths."""
-        is_event = torch.arange(self._events.shape[1])[None, :] < self._lengths[:, None]
-        return torch.where(is_event[:, :, None], self._events, value), self._lengths
+        is_event = torch.arange(self.events.shape[1])[None, :] < self.lengths[:, None]
+        return torch.where(is_event[:, :, None], self.events, value), self.lengths
 
     def through(self, layer: nn.GRU, state: torch.Tensor | None) -> tuple[Packed, torch.Tensor]:
         """What a layer makes of them, and its last states."""
         if state is not None or layer.bidirectional:
             raise NotImplementedError("of packed sequences nn.GRU of one direction without a state can be expressed")
-        events, last = self._events, []
-        place = (self._lengths - 1)[:, None, None].expand(-1, 1, layer.hidden_size)
+        events, last = self.events, []
+        place = (self.lengths - 1)[:, None, None].expand(-1, 1, layer.hidden_size)
         zeros = events.new_zeros(1, events.shape[0], layer.hidden_size)
         for weights in layer.all_weights:
             events, _ = torch.gru(events, zeros, weights, layer.bias, 1, 0.0, False, False, True)
             last.append(events.gather(1, place)[:, 0])
-        return Packed(events, self._lengths), torch.stack(last)
+        return Packed(events, self.lengths), torch.stack(last)
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError("of a packed sequence nn.GRU and pad_packed_sequence can be expressed, not "

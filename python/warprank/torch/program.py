@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Program(LoweredProgram):
         self._exported = exported
         self._names = names
 
-    def run(self, output_names: list[str]) -> wr.Graph:
+    def run(self, output_names: Sequence[str | None]) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
         values = self._placeholders()
         results: list[Any] = []
@@ -48,12 +48,13 @@ class Program(LoweredProgram):
             if node.op == "call_function":
                 values[node] = self._call(node, values)
             elif node.op == "output":
-                results = torch.fx.node.map_arg(list(node.args[0]), lambda n: values[n])
-                if any(isinstance(n, torch.fx.Node) and self.rows[n] not in (None, EVERY) for n in node.args[0]):
+                kept = [n for n, name in zip(node.args[0], output_names) if name is not None]
+                results = torch.fx.node.map_arg(kept, lambda n: values[n])
+                if any(isinstance(n, torch.fx.Node) and self.rows[n] not in (None, EVERY) for n in kept):
                     self.problems.add("outputs", "scores of each row", "of some rows")
                 if any(isinstance(x, Complex) for x in results):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
-        return self.finish(output_names, results)
+        return self.finish([name for name in output_names if name is not None], results)
 
     def array(self, tensor: Any) -> np.ndarray:
         if isinstance(tensor, np.ndarray):

@@ -11,7 +11,7 @@ import torch
 
 from ..lowering.arithmetic import scalar_of
 from ..lowering.cells import Unsupported, Value, move, numbers
-from ..lowering.recurrent import Gru, final_state
+from ..lowering.recurrent import Gru, attended_state, final_state
 from ..lowering.recurrent import gru as gru_of
 from .handlers import handles
 
@@ -53,6 +53,18 @@ def _layer(p: Program, cells: np.ndarray, parameters: Sequence[Any], has_biases:
     biases = [p.array(x) for x in parameters[2:4]] if has_biases else [np.zeros(len(of_input), np.float32)] * 2
     path, _, number = (p.path_of(parameters[0], "") or "").partition(".weight_ih_l")
     return Gru(cells, of_input, biases[0], of_state, biases[1], f"{path}.{number}" if number > "0" else path or None)
+
+
+@handles("attending_gru", events=True)
+def attending_gru(p: Program, x: Any, shares: Any, lengths: Any, weights: Sequence[Any], order: Sequence[int],
+                  updates: bool) -> Value:
+    (place, cells), (of_share, share) = (p.sources.split_events(numbers(each).cells) for each in (x, shares))
+    if place != -2 or of_share is None or of_share + shares.cells.ndim != 1 or (x.batch, x.inner) != (-3, 1):
+        raise Unsupported("a GRU over the events of each row, [batch, events, ..]", "another")
+    of_input, of_state, *biases = (p.array(w).reshape(3, -1, *w.shape[1:])[list(order)].reshape(w.shape) for w in weights)
+    biases = biases or [np.zeros(len(of_input), np.float32)] * 2
+    layer = Gru(cells.ravel(), of_input, biases[0], of_state, biases[1], None)
+    return Value(attended_state(p, layer, int(share.flat[0]), numbers(lengths), updates)[None])
 
 
 @handles("lstm", "rnn_tanh", "rnn_relu", events=True)

@@ -17,7 +17,7 @@ from ..lowering import cells
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from . import layers, lookups, ops, picked, recurrent  # noqa: F401: they register what they handle
-from .exported import arguments
+from .exported import arguments, names_of
 from .program import Program
 
 
@@ -34,7 +34,7 @@ class Lowered(NamedTuple):
     lookups: dict[str, dict[str, int]]
 
 
-def lowered(program: torch.export.ExportedProgram, inputs: Mapping[str, Input], batch: int, outputs: list[str],
+def lowered(program: torch.export.ExportedProgram, inputs: Mapping[str, Input], batch: int, outputs: Sequence[str | None],
             rows: RowType | Mapping[str, RowType], hashed: Mapping[str, Any],
             names: Mapping[str, str] = {}) -> Lowered:
     """A program without training ops, of inputs by placeholder, whose example has `batch` rows. names: see Program"""
@@ -45,7 +45,8 @@ def lowered(program: torch.export.ExportedProgram, inputs: Mapping[str, Input], 
     problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in made.weights.items() if name in read}
-    return Lowered(graph, weights, tables, errors, outputs, list(inputs.values()), made.sequences, made.lookups)
+    kept = [name for name in outputs if name is not None]
+    return Lowered(graph, weights, tables, errors, kept, list(inputs.values()), made.sequences, made.lookups)
 
 
 def inputs_of(program: torch.export.ExportedProgram, example_batch: Any, axes: Mapping[str, str] | None,
@@ -79,23 +80,20 @@ def _labels(program: torch.export.ExportedProgram, example_batch: Any) -> dict[s
     args, kwargs = arguments(example_batch)
     if kwargs or len(args) != 1 or not isinstance(args[0], Mapping):
         return {}
-    return dict(zip(program.graph_signature.user_inputs, _names_of(args[0])))  # type: ignore[arg-type]
+    return dict(zip(program.graph_signature.user_inputs, names_of(args[0])))  # type: ignore[arg-type]
 
 
-def _names_of(tree: Any) -> list[str]:
-    """The keys on the way to each leaf."""
-    paths, _ = torch.utils._pytree.tree_flatten_with_path(tree)
-    return ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
-
-
-def output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] | None) -> list[str]:
+def output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] | None) -> list[str | None]:
+    """By output its name; None: it is left out."""
     spec = program.call_spec.out_spec
     count = spec.num_leaves
-    if outputs is not None:
-        if len(outputs) != count:
-            refuse("outputs", f"{count} names", str(len(outputs)))
-        return list(outputs)
     tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
-    if not isinstance(tree, dict):
-        return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
-    return _names_of(tree)
+    keys = names_of(tree) if isinstance(tree, dict) else None
+    if outputs is not None:
+        if keys is not None and len(outputs) < count and set(outputs) <= set(keys):
+            return [key if key in outputs else None for key in keys]
+        if len(outputs) != count:
+            refuse("outputs", f"{count} names" + (f", or some of {', '.join(keys)}" if keys else ""),
+                   f"{len(outputs)}: {', '.join(outputs)}")
+        return list(outputs)
+    return [*(keys or (["output"] if count == 1 else [f"output_{i}" for i in range(count)]))]

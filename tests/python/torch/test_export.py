@@ -332,11 +332,34 @@ def test_axes_of_which_none_is_above_the_other_do_not_mix():
         wr.torch.export(models.DCNv2(), dcn_batch(), axes=axes)
 
 
+class OfLosses(nn.Module):
+    """Gives what its losses read, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.ctr, self.like = nn.Embedding(20, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def forward(self, seen, film):
+        x = self.table(film)
+        return {"seen": self.table(seen), "ctr": self.ctr(x), "mask": seen > 0, "none": None, "like": self.like(x)}
+
+
+@pytest.mark.parametrize("outputs", [["like", "ctr"], ["ctr"]])
+def test_some_outputs_of_a_dictionary(outputs):
+    batch = {"seen": ids(20, 3), "film": ids(20)}
+    axes = {"seen": "row/seen[]", "film": "row"}
+    exported = check(OfLosses(), batch, axes=axes, outputs=outputs)
+    assert sorted(exported.outputs) == sorted(outputs) and sorted(exported.check(batch)) == sorted(outputs)
+    with pytest.raises(wr.InvalidArgument, match="outputs: expected 5 names, or some of seen, ctr, mask, none, like, "
+                       "got 1: cvr"):
+        wr.torch.export(OfLosses(), batch, axes, outputs=["cvr"])
+
+
 def test_wrong_examples_outputs_rows_and_weights():
     linear = nn.Linear(2, 1)
     with pytest.raises(wr.InvalidArgument, match="example_batch: expected 2 to 8192 rows, got 1"):
         wr.torch.export(linear, torch.randn(1, 2))
-    with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, got 2"):
+    with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, got 2: a, b"):
         wr.torch.export(linear, torch.randn(B, 2), outputs=["a", "b"])
     with pytest.raises(wr.InvalidArgument, match="rows: 'films': expected a table of the model, user, film, tags"):
         wr.torch.export(models.DCNv2(), dcn_batch(), rows={"films": "i8"})
