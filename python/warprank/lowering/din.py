@@ -11,7 +11,7 @@ import warprank as wr
 
 from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .expressions import at, constant_of, polynomial, resolve
-from .masks import check_masks, check_weight
+from .masks import check_masks, check_weight, or_of_empty
 
 if TYPE_CHECKING:
     from .program import Program
@@ -190,7 +190,7 @@ def din_attention(p: Program, products: np.ndarray, weight: int, keys: np.ndarra
     result = pooled_axis(axis)
 
     def make() -> Any:
-        check_masks(p, products)
+        of_empty = check_masks(p, products)
         check_weight(p, weight)
         name = p.layer(p.module_path() or None)
         for i, (w, bias) in enumerate(zip(mlp.weights, mlp.biases)):
@@ -198,7 +198,8 @@ def din_attention(p: Program, products: np.ndarray, weight: int, keys: np.ndarra
         for i, learned in enumerate(mlp.learned):
             p.weights.update({f"{name}.{i}.{what}": array for what, array in learned.items()})
         events = axis.rpartition(PAIR)[2]
-        return p.builder.din_attention(name, p.sources.gather(query, result), p.sources.gather(keys, events),
+        made = p.builder.din_attention(name, p.sources.gather(query, result), p.sources.gather(keys, events),
                                        hidden=[len(w) for w in mlp.weights[:-1]], activation=activation,
                                        normalization=normalization)  # type: ignore[arg-type]
+        return or_of_empty(p, made, of_empty, events, result)
     return p.sources.add(result, len(keys), "din_attention", make)

@@ -11,8 +11,9 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .din import din_attention, unscaled
-from .expressions import LATER, MASKED, SELF, at, constant, constant_of, differs, distinct, masked_value, resolve
-from .masks import check_count, check_masks, check_weight
+from .expressions import (LATER, MASKED, SELF, at, constant, constant_of, differs, distinct, masked_value, masked_with,
+                          of_empty_maximum, resolve)
+from .masks import check_count, check_masks, check_weight, or_of_empty
 
 if TYPE_CHECKING:
     from .program import Program
@@ -52,23 +53,25 @@ def pool(p: Program, cells: np.ndarray, pooling: str, length: int = 0) -> np.nda
         if pooling == "max" and sequence is not None and sequence.mask is not None:
             return _maximum(p, cells, axis)
         if pooling == "sum":
-            check_masks(p, cells)
-        elif pooling == "mean" and sequence is not None and sequence.mask is not None:  # with padding that is zeros
-            check_masks(p, cells)
-            return p.builder.apply("mul", [_pool(p, cells, axis, "sum"), 1 / length])
+            return or_of_empty(p, _pool(p, cells, axis, "sum"), check_masks(p, cells), axis, parent)
+        if pooling == "mean" and sequence is not None and sequence.mask is not None:  # with padding that is zeros
+            total = or_of_empty(p, _pool(p, cells, axis, "sum"), check_masks(p, cells), axis, parent)
+            return p.builder.apply("mul", [total, 1 / length])
         return _pool(p, cells, axis, pooling)
     return p.sources.add(parent, len(cells), f"pool_{pooling}", make, data=(cells, axis))
 
 
 def _maximum(p: Program, cells: np.ndarray, axis: str) -> Any:
-    """Of events alone; of a row that has none what padding is masked with, the least number in the place of -inf."""
-    masks = {masked_value(p, int(cell)) for cell in cells}
-    mask = masks.pop()
-    if masks or mask is None or not mask <= MASKED:
-        raise Unsupported("a maximum in which padding is masked by one number, as -1e9", "one of padding, too")
-    count = _pool(p, constant(p, axis, 1.0, 0.0), axis, "sum")
+    """Of events alone; of a row that has none what its padding is, the least number in the place of -inf."""
+    if any((masked_with(p, int(cell)) or 0) > MASKED for cell in cells):
+        raise Unsupported("a maximum in which padding is masked by a number, as -1e9", "one of padding, too")
+    of_empty = [of_empty_maximum(p, int(cell)) for cell in cells]
+    if None in of_empty:
+        raise Unsupported("a maximum of which is known what it is in rows without events: x.masked_fill(is_padding, -1e9)",
+                          "a number that is added to what padding is, as x + (1 - is_event) * -1e9")
     least = float(np.finfo(np.float32).min)
-    return p.builder.apply("select", [_pool(p, cells, axis, "max"), max(mask, least), count])
+    return or_of_empty(p, _pool(p, cells, axis, "max"), np.maximum(np.array(of_empty, np.float64), least), axis,
+                       pooled_axis(axis))
 
 
 def _pool(p: Program, cells: np.ndarray, axis: str, pooling: str) -> Any:
@@ -104,7 +107,9 @@ def mean_of_events(p: Program, sums: Any, count: Any, width: int) -> np.ndarray 
 
     def make() -> Any:
         check_count(p, number)
-        check_masks(p, cells)
+        if check_masks(p, cells) is not None:
+            raise Unsupported("a mean in which rows without events have 0, as behind a mask of ids or arange < lengths",
+                              "one in which they have an event of padding, as of lengths.clamp(min=1)")
         return _pool(p, cells, axis, "mean")
     return p.sources.add(number.axis, width, "pool_mean", make)
 
@@ -164,7 +169,7 @@ def is_causal(p: Program, score: int, products: np.ndarray) -> bool:
         if any(differs(p, int(c), LATER) for c in products):
             raise Unsupported("what comes later masked before the softmax", "behind it")
         return False
-    if (masked_value(p, score, LATER) or 0) > MASKED:
+    if (masked_with(p, score, LATER) or 0) > MASKED:
         raise Unsupported("a softmax in which what comes later is masked", "one of that, too")
     if any(masked_value(p, int(c), LATER) != 0 for c in products):
         raise Unsupported("a sum in which what comes later counts nothing", "one of that, too")
@@ -235,8 +240,8 @@ def projection(p: Program, cells: np.ndarray) -> Layer:
 
 
 def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
+    of_heads = [check_masks(p, head.products) for head in heads]
     for head in heads:
-        check_masks(p, head.products)
         check_weight(p, head.weight)
     size = len(heads[0].values)
     q, k, v = (projection(p, np.concatenate([getattr(h, part) for h in heads]))
@@ -251,8 +256,12 @@ def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
         p.weights[f"{name}.{part}.bias"] = (np.zeros(len(layer.weight), np.float32) if layer.bias is None
                                             else layer.bias)
     events = p.sources.axis_of(k.cells)
-    return p.builder.target_attention(name, p.sources.gather(q.cells, axis), p.sources.gather(k.cells, events),
+    made = p.builder.target_attention(name, p.sources.gather(q.cells, axis), p.sources.gather(k.cells, events),
                                       heads=len(heads), head_dim=size, out=len(out.weight), causal=heads[0].causal)
+    if all(x is None for x in of_heads):
+        return made
+    of_empty = np.concatenate([np.zeros(size, np.float32) if x is None else x for x in of_heads])
+    return or_of_empty(p, made, out.of_first(of_empty), events, axis)
 
 
 def _unprojected(p: Program, heads: list[Head], part: str, keys: np.ndarray, values: np.ndarray) -> Layer:

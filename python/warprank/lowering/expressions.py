@@ -154,59 +154,89 @@ def resolve(p: Program, cell: int) -> int:
 
 def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
     """What a cell is where an event is padding, or another of the states above; None: not known."""
-    return _masked_value(p, cell, state, {})
+    return _Masked(p, state).value(cell)
 
 
-def _masked_value(p: Program, cell: Any, state: int, known: dict[int, float | None]) -> float | None:
-    """known: by cell, as a cell may be read by many"""
-    if not isinstance(cell, int):
-        return float(cell)
-    if cell not in known:
-        known[cell] = _value_where(p, cell, state, known)
-    return known[cell]
+def masked_with(p: Program, cell: Any, state: int = PADDING) -> float | None:
+    """The same, or the number of MASKED or less that is added to it."""
+    return _Masked(p, state, with_least=True).value(cell)
 
 
-def _value_where(p: Program, cell: int, state: int, known: dict[int, float | None]) -> float | None:
-    source, column = p.sources.of(cell)
-    if source.kind == "constant":
-        return float(source.data[state])
-    if source.kind == "embed":
-        return p.padding_value(source, column) if state in (PADDING, EMPTY) else None
-    if source.kind == "is_last":
-        return source.data.get(state)
-    if source.kind == "pool_max" and state == EMPTY:
-        return masked_value(p, int(source.data[0][column]))
-    if source.kind in ("linear", "gru") and state == EMPTY:
-        found = _of_first(p, cell)
-        return None if found is None else float(found[column])
-    if source.kind == "event_softmax":
-        score = _masked_value(p, at(source.operands[0], column), state, known)
-        return 0.0 if score is not None and score <= MASKED else None
-    if source.kind not in FUNCTIONS:
-        return None
-    values = [_masked_value(p, at(x, column), state, known) for x in source.operands]
-    if source.kind == "select" and values[2] is not None:
-        return values[0 if values[2] else 1]
-    if source.kind == "mul" and 0 in values:
-        return 0.0
-    if source.kind in ("add", "sub") and None in values and values != [None, None]:
-        number = values[0] if values[1] is None else values[1]
-        least = -(number or 0.0) if source.kind == "sub" and values[1] is not None else number or 0.0
-        return least if least <= MASKED else None
-    numbers = [v for v in values if v is not None]
-    return FUNCTIONS[source.kind](*numbers) if len(numbers) == len(values) else None
+class _Masked:
+    """What cells are in a state."""
 
+    def __init__(self, p: Program, state: int, with_least: bool = False):
+        self._p, self._state, self._with_least = p, state, with_least
+        self._known: dict[int, float | None] = {}  # by cell, as a cell may be read by many
 
-def _of_first(p: Program, cell: int) -> np.ndarray | None:
-    """What the layer of a cell makes of the first event of a row without events; None: not known."""
-    number = cell >> SOURCE_SHIFT
-    if number not in p.of_first:
-        layer = p.sources.all[number].data
-        first = [masked_value(p, int(c), EMPTY) for c in layer.cells]
-        if None in first:
+    def value(self, cell: Any) -> float | None:
+        if not isinstance(cell, int):
+            return float(cell)
+        if cell not in self._known:
+            self._known[cell] = self._computed(cell)
+        return self._known[cell]
+
+    def _computed(self, cell: int) -> float | None:
+        p, state = self._p, self._state
+        source, column = p.sources.of(cell)
+        if source.kind == "constant":
+            return float(source.data[state])
+        if source.kind == "embed":
+            return p.padding_value(source, column) if state in (PADDING, EMPTY) else None
+        if source.kind == "is_last":
+            return source.data.get(state)
+        if source.kind == "pool_max" and state == EMPTY:
+            return of_empty_maximum(p, int(source.data[0][column]))
+        if source.kind in ("linear", "gru") and state in (PADDING, EMPTY):
+            made = self._of_layer(cell >> SOURCE_SHIFT)
+            return None if made is None else float(made[column])
+        if source.kind == "event_softmax":
+            return self._of_softmax(at(source.operands[0], column))
+        if source.kind not in FUNCTIONS:
             return None
-        p.of_first[number] = layer.of_first(np.array(first))
-    return p.of_first[number]
+        return self._of_function(source.kind, [self.value(at(x, column)) for x in source.operands])
+
+    def _of_function(self, function: str, values: list[float | None]) -> float | None:
+        if function == "select" and values[2] is not None:
+            return values[0 if values[2] else 1]
+        if function == "mul" and 0 in values:
+            return 0.0
+        if function in ("add", "sub"):
+            first, second = values
+            masks = [first, -second if function == "sub" and second is not None else second]
+            least = min((v for v in masks if v is not None), default=0.0)
+            if least <= (MASKED if self._with_least else -math.inf):
+                return least
+        known = [v for v in values if v is not None]
+        return FUNCTIONS[function](*known) if len(known) == len(values) else None
+
+    def _of_softmax(self, score: Any) -> float | None:
+        masked = masked_with(self._p, score, self._state)
+        is_masked = masked is not None and masked <= MASKED
+        if self._state == EMPTY:  # by minus infinity: PyTorch's softmax is no number
+            return 0.0 if masked == -math.inf else None
+        return 0.0 if is_masked else None
+
+    def _of_layer(self, number: int) -> np.ndarray | None:
+        """What a layer makes of padding, or of the first event of a row without events."""
+        key = (number, self._state)
+        layer = self._p.sources.all[number]
+        if layer.kind == "gru" and self._state == PADDING:
+            return None
+        if key not in self._p.of_padding:
+            given = []
+            for cell in layer.data.cells:
+                given.append(self.value(int(cell)))
+                if given[-1] is None:
+                    return None
+            self._p.of_padding[key] = layer.data.of_first(np.array(given))
+        return self._p.of_padding[key]
+
+
+def of_empty_maximum(p: Program, cell: int) -> float | None:
+    """The largest of a cell over the padding of a row without events; None: not known."""
+    values = [masked_value(p, cell, state) for state in (PADDING, EMPTY)]
+    return None if None in values else max(v for v in values if v is not None)
 
 
 def differs(p: Program, cell: Any, state: int) -> bool:

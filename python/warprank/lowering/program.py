@@ -51,7 +51,7 @@ class Program(ABC):
         self.sources = Sources(self.builder, self._axes, self.sequences, self.unsupported, self.current)
         self._paths: dict[int, str] = {}  # of parameters, by id()
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
-        self.of_first: dict[int, np.ndarray] = {}  # by source: of an empty row's first event
+        self.of_padding: dict[tuple[int, int], np.ndarray] = {}  # by layer and state what it makes of padding
         self.products: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}  # by their cells, of which matrices
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer

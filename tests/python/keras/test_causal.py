@@ -99,7 +99,7 @@ def test_transformers(rng, trained):
 
 @pytest.mark.parametrize("attended, message", [
     (lambda x, h: heads(x, TRIANGLE.T[None], causal=False),
-     "layer 'block': LogicalAnd .* expected a mask of padding, or of what comes after each event: a triangle, got"),
+     "layer 'block': Einsum .* expected attention in which each event sees itself, too, got one without the diagonal"),
     (lambda x, h: heads(x, np.tri(L, k=1, dtype=bool)[None], 0.1, False), "layer 'block': .* a triangle, got another"),
     (written(lambda s, kept: s + ops.where(kept, 0.0, -1e9) + (1 - TRIANGLE.astype("float32"))),
      "expected a softmax in which what comes later is masked, got one of that, too"),

@@ -362,7 +362,7 @@ def test_softmax_over_padding(module, monkeypatch):
     (lambda m, q, h: m.films(h) @ m.films(h).transpose(1, 2), "expected"),
     (lambda m, q, h: m.films(h).sum(1) + q[:, None] * 2, "expected"),
     (lambda m, q, h: (m.films(h) * (h != 0)[..., None]).sum(1) + torch.softmax(m.films(h), 2).amax(1),
-     "expected a maximum in which padding is masked by one number, as -1e9, got one of padding, too"),
+     "expected a maximum in which padding is masked by a number, as -1e9, got one of padding, too"),
     (lambda m, q, h: torch.logsumexp(m.films(h).masked_fill((h == 0)[..., None], -1e9), 1),
      "expected a sum in which rows without events have 0"),
     (lambda m, q, h: (torch.softmax((h == 0) * 1e9 - m.films(h).sum(-1), 1)[..., None] * m.films(h)).sum(1),

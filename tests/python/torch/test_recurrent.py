@@ -93,7 +93,14 @@ def packed_of_some(gru, x, history):
     return out
 
 
-LASTS = [packed_of_some, gathered, indexed, marked, masked_sum, masked_mean, all_events, packed, packed_twice]
+def in_packed_sums(gru, x, history):
+    lengths = count(history).clamp(min=1)
+    made, _ = gru(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    return rnn.pad_packed_sequence(made, batch_first=True, total_length=L)[0].sum(1)
+
+
+LASTS = [packed_of_some, gathered, indexed, marked, masked_sum, masked_mean, all_events, packed, packed_twice,
+         in_packed_sums]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -172,16 +179,18 @@ def test_lengths_as_an_input():
 
 
 def test_attention_of_states():
-    def forward(m, film, history):
-        states, _ = m.gru(m.films(history))
-        q = m.query(m.films(film))
-        scores = torch.bmm(states, q[..., None]).squeeze(-1).masked_fill(history == 0, -1e9)
-        return m.head((torch.softmax(scores, 1)[..., None] * states).sum(1))
-    module = Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), query=nn.Linear(D, H),
-                      head=nn.Linear(H, 1))
-    history = histories()
-    history[:, 0] = 1
-    check(module, (ids(20), history), axes=AXES)
+    """What padding's states are is not known: rows without events have 0 by the module alone."""
+    def of(weights):
+        def forward(m, film, history):
+            states, _ = m.gru(m.films(history))
+            q = m.query(m.films(film))
+            scores = torch.bmm(states, q[..., None]).squeeze(-1).masked_fill(history == 0, -1e9)
+            return m.head((weights(torch.softmax(scores, 1), history)[..., None] * states).sum(1))
+        return Function(forward, films=table(), gru=nn.GRU(D, H, batch_first=True), query=nn.Linear(D, H),
+                        head=nn.Linear(H, 1))
+    check(of(lambda w, history: w * (history != 0)), (ids(20), histories()), axes=AXES)
+    with pytest.raises(wr.InvalidArgument, match=r"a softmax, softmax\(..\) \* is_event, got one in which they have"):
+        wr.torch.export(of(lambda w, history: w), (ids(20), histories()), AXES)
 
 
 def test_over_columns_its_steps_are_made():
@@ -212,12 +221,6 @@ def behind(gru, x, history):
     return gru(x)[0][torch.arange(len(x)), count(history) - 1]
 
 
-def in_packed_sums(gru, x, history):
-    lengths = count(history).clamp(min=1)
-    made, _ = gru(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
-    return rnn.pad_packed_sequence(made, batch_first=True, total_length=L)[0].sum(1)
-
-
 def as_long_as_the_longest(gru, x, history, length=None):
     made, _ = gru(rnn.pack_padded_sequence(x, count(history), batch_first=True, enforce_sorted=False))
     return rnn.pad_packed_sequence(made, batch_first=True, total_length=length)[0].mean(1)
@@ -245,7 +248,6 @@ lstm = nn.LSTM(D, H, batch_first=True)
 @pytest.mark.parametrize("last, expected, options", [
     (final, "pack_padded_sequence, got h_n of padded events", {}),
     (behind, r"lengths.clamp\(min=1\) - 1, got lengths - 1", {}),
-    (in_packed_sums, "rows without events have 0", {}),
     (as_long_as_the_longest, "the longest of a batch has: use total_length=5, as many as histories have", {}),
     (longer_than_histories, "use total_length=5, as many as histories have", {}),
     (given, "begins with zeros, nn.GRU, got nn.GRU with a state that is given", {}),
