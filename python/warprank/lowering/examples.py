@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from . import cells
-from .inputs import Input
+from .inputs import Input, events_of
 
 BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
 
@@ -41,4 +41,9 @@ def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
                 other = next((i for i in range(rows) if i != padding), padding)
                 kept = np.where(arrays[name] == padding, other, arrays[name])
                 arrays[name] = np.where(np.arange(shape[1]) < lengths, kept, padding)
+    for given in inputs:
+        sequence = sequences.get(given.axis)
+        if given.is_lengths and sequence is not None and sequence.mask is not None and sequence.mask[0] != given.name:
+            shape = shapes[given.name]
+            arrays[given.name] = events_of(sequence, sequence.length, arrays, shape[0]).sum(1).reshape(shape)
     return arrays

@@ -104,11 +104,14 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
             _check_ids(given, sequences, lookups, arrays[given.name], problems)
     problems.raise_if_any()
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
-    kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
+    kept = {axis: events_of(sequence, lengths.get(axis, sequence.length), arrays, rows)
             for axis, sequence in sequences.items() if sequence.events is None}
     for axis, events in kept.items():
         if sequences[axis].is_ordered:
             _check_order(sequences[axis], events, problems)
+        for given in inputs:
+            if given.is_lengths and given.axis == axis:
+                _check_lengths(given, sequences[axis], events, arrays[given.name], problems)
     problems.raise_if_any()
     kept |= {axis: np.pad(kept[sequence.events.axis], ((0, 0), (0, 1)), constant_values=True)
              for axis, sequence in sequences.items() if sequence.events is not None}
@@ -192,7 +195,7 @@ def _check_ids(given: Input, sequences: Mapping[str, cells.Sequence], lookups: M
                              str(array.shape[1]))
 
 
-def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+def events_of(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
     """[rows, length]: which of them are events, and not padding."""
     if sequence.mask is None:
         return np.ones((rows, length), bool)
@@ -200,7 +203,22 @@ def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarr
     array = arrays[name]
     if padding is not None:
         return array != padding
-    return array if array.dtype == bool else np.arange(length) < array[:, None]
+    return array if array.dtype == bool else np.arange(length) < array.reshape(-1, 1)
+
+
+def _check_lengths(given: Input, sequence: cells.Sequence, events: np.ndarray, lengths: np.ndarray,
+                   problems: Problems) -> None:
+    """That an input says as many events as there are: the library counts those."""
+    if sequence.mask is None:
+        return
+    counts, name = events.sum(1), sequence.mask[0]
+    wrong = (lengths.reshape(-1) != counts).nonzero()[0]
+    if len(wrong):
+        row = wrong[0]
+        expected = (f"0 to {events.shape[1]} events" if name == given.name else
+                    f"{counts[row]} in row {row}, as many events as '{name}' has there")
+        problems.add(f"batch: input '{given.name}'", expected, f"{lengths.reshape(-1)[row]}, and {len(wrong) - 1} more"
+                     if len(wrong) > 1 else str(lengths.reshape(-1)[row]))
 
 
 def _check_order(sequence: cells.Sequence, events: np.ndarray, problems: Problems) -> None:

@@ -179,6 +179,24 @@ def test_lengths_of_histories(exporter, tmp_path):
     assert wr.compile(exported.graph).num_steps == 3
 
 
+class LengthsBesideIds(nn.Module):
+    """A sum of events that their ids tell from padding, by how many there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.film = nn.Embedding(80, 8)
+
+    def forward(self, hist, length):
+        return ((self.film(hist) * (hist != 0).unsqueeze(-1)).sum(1) / (length[:, None] + 1)).sum(-1)
+
+
+def test_requests_without_an_example_have_as_many_events_as_they_say(tmp_path):
+    hist = histories(80, 7)
+    path = written(LengthsBesideIds(), {"hist": hist, "length": (hist != 0).sum(1)}, "dynamo", tmp_path / "model.onnx")
+    exported = wr.onnx.export(path, {"hist": "user/history[]", "length": "user/history[]"})
+    assert all(difference.largest < 1e-5 for difference in exported.check().values())
+
+
 def test_histories_of_any_length(tmp_path):
     batch, axes = din_batch(), DIN_AXES
     rows, events = torch.export.Dim("rows"), torch.export.Dim("events")
