@@ -31,8 +31,8 @@ def _binary(function: str) -> Callable[..., Any]:
 
 
 for _name, _function in {"Add": "add", "Sub": "sub", "Mul": "mul", "BiasAdd": "add", "Maximum": "max",
-                         "Minimum": "min", "Less": "less", "LessEqual": "less_equal", "Greater": "greater",
-                         "GreaterEqual": "greater_equal", "Equal": "equal", "NotEqual": "not_equal",
+                         "Minimum": "min", "Atan2": "atan2", "Less": "less", "LessEqual": "less_equal",
+                         "Greater": "greater", "GreaterEqual": "greater_equal", "Equal": "equal", "NotEqual": "not_equal",
                          "LogicalOr": "max"}.items():
     HANDLERS[_name] = _binary(_function)
     OF_CONSTANTS.add(_name)
@@ -43,7 +43,8 @@ def _unary(function: str) -> Callable[..., Any]:
 
 
 for _name, _function in {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Exp": "exp", "Log": "log",
-                         "Sqrt": "sqrt", "Abs": "abs", "Neg": "neg", "Square": "square"}.items():
+                         "Sqrt": "sqrt", "Abs": "abs", "Neg": "neg", "Square": "square", "Sin": "sin",
+                         "Cos": "cos"}.items():
     HANDLERS[_name] = _unary(_function)
 
 
@@ -143,6 +144,11 @@ def cast(p: Program, op: Any, x: Value) -> Value:
 @handles("Pow")
 def raised(p: Program, op: Any, x: Any, exponent: Any) -> Value:
     return power(p, x, exponent)
+
+
+@handles("Atan")
+def atan(p: Program, op: Any, x: Any) -> Value:
+    return apply(p, "atan2", numbers(x), 1.0)
 
 
 @handles("Log1p")

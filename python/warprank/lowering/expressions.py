@@ -21,12 +21,15 @@ PADDING, LATER, EMPTY, SELF = 1, 2, 3, 4
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: 0.0 if 0 in (a, b) else a * b,
-    "div": lambda a, b: a / b if b else math.nan, "min": min, "max": max, "less": lambda a, b: float(a < b),
+    "div": lambda a, b: a / b if b else math.nan, "min": min, "max": max, "atan2": math.atan2,
+    "less": lambda a, b: float(a < b),
     "less_equal": lambda a, b: float(a <= b), "greater": lambda a, b: float(a > b),
     "greater_equal": lambda a, b: float(a >= b), "equal": lambda a, b: float(a == b),
     "not_equal": lambda a, b: float(a != b), "select": lambda a, b, c: a if c else b, "neg": lambda a: -a, "abs": abs,
     "exp": lambda a: math.exp(min(a, 700.0)), "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
-    "square": lambda a: a * a, "relu": lambda a: max(a, 0.0), "sigmoid": lambda a: 1 / (1 + math.exp(-max(a, -700.0))),
+    "square": lambda a: a * a, "sin": lambda a: math.sin(a) if math.isfinite(a) else math.nan,
+    "cos": lambda a: math.cos(a) if math.isfinite(a) else math.nan,
+    "relu": lambda a: max(a, 0.0), "sigmoid": lambda a: 1 / (1 + math.exp(-max(a, -700.0))),
     "tanh": math.tanh, "silu": lambda a: a / (1 + math.exp(-max(a, -700.0))),
 }
 

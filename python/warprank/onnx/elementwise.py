@@ -13,13 +13,13 @@ from torch.nn import functional
 from .handlers import computes, element_type
 
 for _name, _function in {
-        "Abs": torch.abs, "Add": torch.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
-        "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor, "Greater": torch.gt,
-        "GreaterOrEqual": torch.ge, "HardSwish": functional.hardswish, "IsNaN": torch.isnan, "Less": torch.lt,
-        "LessOrEqual": torch.le, "Log": torch.log, "Mish": functional.mish, "Mul": torch.mul, "Neg": torch.neg,
-        "Not": torch.logical_not, "Or": torch.logical_or, "Reciprocal": torch.reciprocal, "Relu": torch.relu,
-        "Round": torch.round, "Sigmoid": torch.sigmoid, "Sign": torch.sign, "Sin": torch.sin, "Softplus":
-        functional.softplus, "Sqrt": torch.sqrt, "Sub": torch.sub, "Tanh": torch.tanh, "Where": torch.where,
+        "Abs": torch.abs, "Add": torch.add, "And": torch.logical_and, "Atan": torch.atan, "Ceil": torch.ceil,
+        "Cos": torch.cos, "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
+        "Greater": torch.gt, "GreaterOrEqual": torch.ge, "HardSwish": functional.hardswish, "IsNaN": torch.isnan,
+        "Less": torch.lt, "LessOrEqual": torch.le, "Log": torch.log, "Mish": functional.mish, "Mul": torch.mul,
+        "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or, "Reciprocal": torch.reciprocal,
+        "Relu": torch.relu, "Round": torch.round, "Sigmoid": torch.sigmoid, "Sign": torch.sign, "Sin": torch.sin,
+        "Softplus": functional.softplus, "Sqrt": torch.sqrt, "Sub": torch.sub, "Tanh": torch.tanh, "Where": torch.where,
         "Xor": torch.logical_xor}.items():
     computes(_name)(_function)
 

@@ -55,8 +55,8 @@ def register_binary(name: str, function: str) -> None:
 
 
 for _name, _function in {"mul": "mul", "mul_": "mul", "div": "div", "div_": "div", "minimum": "min", "maximum": "max",
-                         "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-                         "ne": "not_equal"}.items():
+                         "atan2": "atan2", "atan2_": "atan2", "arctan2": "atan2", "lt": "less", "le": "less_equal",
+                         "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}.items():
     register_binary(_name, _function)
 
 
@@ -150,8 +150,14 @@ def register_unary(name: str, function: str) -> None:
 
 for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "silu",
                          "silu_": "silu", "exp": "exp", "log": "log", "sqrt": "sqrt", "abs": "abs", "neg": "neg",
-                         "_neg_view": "neg", "square": "square"}.items():
+                         "_neg_view": "neg", "square": "square", "sin": "sin", "sin_": "sin", "cos": "cos",
+                         "cos_": "cos"}.items():
     register_unary(_name, _function)
+
+
+@handles("atan")
+def atan(p: Program, x: Any) -> Value:
+    return apply(p, "atan2", numbers(x), 1.0)
 
 
 @handles("log1p")

@@ -29,6 +29,7 @@ OPS = {
     "quotients": lambda x: tf.math.divide_no_nan(x, tf.nn.relu(x)) + tf.math.reciprocal(x + 10) + x / np.arange(1., 7),
     "powers": lambda x: x**3 + (x + 9)**-1 + (x + 9)**0.5 + tf.math.rsqrt(x + 9) + tf.math.squared_difference(x, 1.5) +
     tf.math.log1p(tf.abs(x)),
+    "angles": lambda x: tf.sin(x) * tf.cos(x) + tf.atan2(x, x[:, ::-1]) + tf.atan(x) + tf.atan2(x, 0.5),
     "activations": lambda x: tf.nn.relu6(9 * x) + tf.nn.leaky_relu(x) + tf.nn.elu(x) + tf.nn.softmax(x),
     "truth": lambda x: tf.where((x > 0) & ~(x > 1) | (x < -1), x, -x) + tf.cast(tf.equal(x, x), tf.float32),
     "conversions": lambda x: x * by(x, "bool") - by(tf.nn.relu(x) / 2, "bool") + by(x > 0, "int32", "int64"),

@@ -27,6 +27,7 @@ def exported(nodes, inputs="float[N,6] x", weights="", opset=20, axes=None):
 
 
 @pytest.mark.parametrize("nodes", [
+    "y = Sin(x)", "y = Cos(x)", "y = Atan(x)",
     "y = Abs(x)", "y = Exp(x)", "y = Neg(x)", "y = Relu(x)", "y = Sigmoid(x)", "y = Tanh(x)", "y = Softplus(x)",
     "y = Softsign(x)", "a = Abs(x) y = Sqrt(a)", "a = Exp(x) y = Log(a)", "a = Exp(x) y = Reciprocal(a)",
     "y = LeakyRelu(x)", "y = LeakyRelu<alpha = 0.3>(x)", "y = Elu<alpha = 0.5>(x)", "y = Selu(x)",
