@@ -62,7 +62,8 @@ def _whole(p: Program, x: Value, kinds: tuple[str, ...]) -> list[Source] | None:
 
 
 def affine(p: Program, x: Value, scale: np.ndarray, shift: np.ndarray) -> Value:
-    """x * scale + shift by column: a batch norm whose statistics change nothing."""
+    """x * scale + shift by column: a batch norm whose statistics change nothing. With a shift of -0 zeros keep the signs
+    that a product gives them, which atan2 tells apart: bias - running_mean * scale is -0 then."""
     parts = _whole(p, x, ("affine", "layer_norm"))
     if parts is not None:
         return _composed(p, x, parts, scale, shift)
@@ -71,7 +72,8 @@ def affine(p: Program, x: Value, scale: np.ndarray, shift: np.ndarray) -> Value:
     def make() -> wr.Tensor:
         layer = p.layer(None)
         p.weights.update({f"{layer}.weight": scale, f"{layer}.bias": shift,
-                          f"{layer}.running_mean": np.zeros_like(scale), f"{layer}.running_var": np.ones_like(scale)})
+                          f"{layer}.running_mean": np.copysign(np.zeros_like(scale), scale),
+                          f"{layer}.running_var": np.ones_like(scale)})
         return p.builder.batch_norm(layer, p.sources.gather(x.cells, axis), eps=0.0)
     cells = p.sources.add(axis, x.cells.size, "affine", make, (x.cells.ravel(),), (scale, shift))
     return x.like(cells.reshape(x.cells.shape))
@@ -87,7 +89,8 @@ def _composed(p: Program, x: Value, parts: list[Source], scale: np.ndarray, shif
             made.append(norms.scaled(p, source.data, a, b))
         else:
             inner = Value(source.operands[0][None])
-            made.append(affine(p, inner, source.data[0] * a, source.data[1] * a + b).cells.ravel())
+            before = source.data[1]
+            made.append(affine(p, inner, source.data[0] * a, np.where(before == 0, b, before * a + b)).cells.ravel())
     return x.like(np.concatenate(made).reshape(x.cells.shape))
 
 
@@ -267,13 +270,13 @@ def binary(p: Program, function: str, a: Any, b: Any) -> Value:
     vector = constant_vector(p, constants[0], value)
     one, zero = np.ones_like(vector), np.zeros_like(vector)
     if function == "mul":
-        return affine(p, value, vector, zero)
+        return affine(p, value, vector, -zero)
     if function == "add":
         return affine(p, value, one, vector)
     if function == "sub":
         return affine(p, value, one, -vector) if value_first else affine(p, value, -one, vector)
     if function == "div" and value_first:
-        return affine(p, value, 1 / vector, zero)
+        return affine(p, value, 1 / vector, -zero)
     raise Unsupported("a number, or + - * / of a constant for each column", f"'{function}' of one")
 
 

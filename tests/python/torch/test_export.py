@@ -132,6 +132,9 @@ OPS = {
     "angles": lambda m, x: torch.cat([
         torch.sin(x) * torch.cos(x), torch.atan2(x, x.flip(1)), torch.arctan2(x, -x.abs()), torch.atan(x),
         torch.atan2(x, torch.tensor(0.5)) + torch.atan2(torch.tensor(-0.5), x), torch.sin(1e4 * x)], 1),
+    "signs of zeros": lambda m, x: torch.cat([
+        torch.atan2(x.relu() * m.vector, -x.abs()), torch.atan2(x.relu() / -m.vector * m.vector, -x.abs()),
+        torch.atan2(-0.5 * x.relu(), -x.abs())], 1),
     "powers": lambda m, x: x**2 + x**3 + (x.abs() + 1)**0.5 + 1 / (x**2 + 1),
     "numbers": lambda m, x: 2 - x * 3 + (x / 4 - 1) + torch.add(x, x, alpha=2) + torch.rsub(x, 1),
     "clamps": lambda m, x: x.clamp(-0.5, 0.25) + F.hardtanh(x) + x.clamp(min=0.1) + torch.minimum(x, x * 2),

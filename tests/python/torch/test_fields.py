@@ -554,3 +554,26 @@ class CrossOfOneVector(nn.Module):
 def test_multiples_are_no_dots(turned):
     made = exported(CrossOfOneVector(turned))
     assert not ops(made, "dot") and steps(made) <= 6
+
+
+class PowersOfComplexFields(nn.Module):
+    """A layer of EulerNet: products of powers of fields, which are complex numbers, by their sizes and angles."""
+
+    def __init__(self, out=3):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(1, FIELDS, 1))
+        self.powers, self.bias = nn.Parameter(torch.randn(FIELDS, out)), nn.Parameter(torch.randn(2, 1, DIM, out) / 9)
+        self.layer = nn.Linear(FIELDS * DIM, out * DIM)
+
+    def forward(self, x):
+        parts = real, imaginary = self.scale * torch.cos(x), self.scale * torch.sin(x)
+        logs = 0.5 * torch.log(real**2 + imaginary**2 + 1e-8), torch.atan2(imaginary, real)
+        size, angle = (each.mT @ self.powers + bias for each, bias in zip(logs, self.bias))
+        size, angle = torch.exp(size).mT, angle.mT
+        real, imaginary = (torch.relu(self.layer(each.flatten(1))).view(B, -1, DIM) for each in parts)
+        return torch.cat([real + size * torch.cos(angle), imaginary + size * torch.sin(angle)], 1)
+
+
+def test_a_layer_of_euler_net_is_few_launches():
+    made = exported(PowersOfComplexFields())
+    assert len(ops(made, "field_linear")) == 2 and steps(made) <= 11
