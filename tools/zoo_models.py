@@ -11,11 +11,27 @@ import torch
 from zoo_fuxictr import fuxictr, fuxictr_repository
 
 FIELDS, DIM = (1000, 300, 50, 2000, 20), 16
-NUMBERS = 4
+NUMBERS, LENGTH = 4, 20
 
 
 def ids_of(rows):
     return [torch.randint(0, field, (rows,)) for field in FIELDS]
+
+
+def history_of(rows):
+    """Items of a user, of whom some have none; padding is 0."""
+    return torch.randint(1, FIELDS[3], (rows, LENGTH)) * (torch.arange(LENGTH) < torch.randint(0, LENGTH + 1, (rows, 1)))
+
+
+class Columns(torch.nn.Module):
+    """A model of one matrix that has all inputs, of which its users' data loaders make it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs):
+        return self.model(torch.cat([x if x.dim() == 2 else x[:, None] for x in inputs.values()], 1))
 
 
 def torchfm(rows):
@@ -44,7 +60,7 @@ def torchfm(rows):
 
 def deepctr_torch(rows):
     from deepctr_torch import models
-    from deepctr_torch.inputs import DenseFeat, SparseFeat
+    from deepctr_torch.inputs import DenseFeat, SparseFeat, VarLenSparseFeat
     sparse = [SparseFeat(f"s{i}", field, DIM) for i, field in enumerate(FIELDS)]
     every = sparse + [DenseFeat(f"d{i}", 1) for i in range(NUMBERS)]
     ids = torch.stack(ids_of(rows), 1).float()
@@ -54,7 +70,12 @@ def deepctr_torch(rows):
     tasks = {"task_types": ["binary", "binary"], "task_names": ["click", "like"], "device": "cpu"}
     for name in ("SharedBottom", "ESMM", "MMOE", "PLE"):
         found[name] = (lambda name=name: getattr(models, name)(every, **tasks), batch)
+    seen = [VarLenSparseFeat(SparseFeat("hist_s3", FIELDS[3], DIM, embedding_name="s3"), LENGTH, length_name="length")]
+    with_history = {"user": ids_of(rows)[0], "item": ids_of(rows)[3], "seen": history_of(rows)}
+    with_history["length"] = (with_history["seen"] > 0).sum(1)
+    axes = {"user": "row", "item": "row", "seen": "row/seen[]", "length": "row/seen[]"}
     return found | {
+        "DIN": (lambda: Columns(models.DIN([sparse[0], sparse[3], *seen], ["s3"], device="cpu")), with_history, axes),
         "AFM": (lambda: models.AFM(sparse, sparse, device="cpu"), ids),
         "CCPM": (lambda: models.CCPM(sparse, sparse, device="cpu"), ids),
         "IPNN": (lambda: models.PNN(every, device="cpu"), batch),
@@ -63,7 +84,7 @@ def deepctr_torch(rows):
 
 
 def torch_rechub(rows):
-    from torch_rechub.basic.features import DenseFeature, SparseFeature
+    from torch_rechub.basic.features import DenseFeature, SequenceFeature, SparseFeature
     from torch_rechub.models import multi_task, ranking
     sparse = [SparseFeature(f"s{i}", vocab_size=field, embed_dim=DIM) for i, field in enumerate(FIELDS)]
     # A row for each field that an id meets.
@@ -88,7 +109,14 @@ def torch_rechub(rows):
         "PLE": lambda: multi_task.PLE(numbers + sparse, tasks, 2, 2, 1, layers, [tower, tower]),
         "ESMM": lambda: multi_task.ESMM(sparse[:2], sparse[2:], layers, layers),
         "AITM": lambda: multi_task.AITM(numbers + sparse, 2, layers, [tower, tower])}
-    return {name: (make, batch) for name, make in makers.items()}
+    item = [SparseFeature("s3", FIELDS[3], DIM, padding_idx=0)]
+    seen = [SequenceFeature("seen", FIELDS[3], DIM, pooling="concat", shared_with="s3", padding_idx=0)]
+    with_history = {name: batch[name] for name in ("s0", "s4")} | {"s3": batch["s3"], "seen": history_of(rows)}
+    axes = dict.fromkeys(with_history, "row") | {"seen": "row/seen[]"}
+    of_histories = {"DIN": lambda: ranking.DIN([sparse[0], sparse[4]], seen, item, layers, {"dims": [36]}),
+                    "BST": lambda: ranking.BST([sparse[0], sparse[4]], seen, item, layers, nhead=2)}
+    return {name: (make, batch) for name, make in makers.items()} | {
+        name: (make, with_history, axes) for name, make in of_histories.items()}
 
 
 class DataSet:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .behind import parts_of
-from .cells import POSITIONS, Source, Unsupported, Value, columns_of, source_numbers
+from .cells import PAIR, POSITIONS, Source, Unsupported, Value, columns_of, source_numbers
 from .expressions import FUNCTIONS, PADDING, SELF, constant, constant_of, elementwise
-from .ids import row_of
+from .ids import position_rows, row_of
 from .inputs import with_candidate
 from .lengths import is_last, last_of
 from .linears import linear_row
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from .program import Program
 
 def are_rows(p: Program, x: Any) -> bool:
-    """Whether it is of an axis of events with a candidate behind them."""
-    return isinstance(x, Value) and any(
-        axis in p.sequences and p.sequences[axis].events is not None for axis in p.sources.axes_in(x.cells))
+    """Whether it is of an axis of events with a candidate behind them, or of pairs of such rows."""
+    axes = {axis for each in p.sources.axes_in(x.cells) for axis in each.split(PAIR)} if isinstance(x, Value) else set()
+    return any(axis in p.sequences and p.sequences[axis].events is not None for axis in axes)
 
 
 def as_rows(p: Program, x: Any) -> Any:
@@ -147,6 +147,9 @@ class _Rows:
         if source.kind == "constant":
             value, *others = source.data
             return constant(p, self._axis, value, others[PADDING - 1], of_self=others[SELF - 1])
+        if source.kind == "positions":
+            rows, path = source.data
+            return position_rows(p, self._axis, np.vstack([rows, np.zeros_like(rows[:1])]), path)
         if source.kind == "linear":
             return linear_row(p, replace(source.data, cells=self._moved(source.data.cells)))
         if source.kind in FUNCTIONS:

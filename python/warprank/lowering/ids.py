@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cells import Unsupported, Value, columns_of, source_numbers
+from .inputs import position_name
 from .table_rows import RowNumbers
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ def row_of(p: Program, cell: int, weight: Any) -> np.ndarray:
     def make() -> Any:
         return p.builder.embed(*p.ids_column(cell, weight))
     return p.sources.add(p.sources.of(cell)[0].axis, weight.shape[1], "embed", make, data=(cell, weight))
+
+
+def position_rows(p: Program, axis: str, rows: np.ndarray, path: str | None) -> np.ndarray:
+    """[columns]: rows [places, columns] by the places of events."""
+    def make() -> Any:
+        name = p.table_name(path)
+        p.tables[name] = rows
+        p.lookups.setdefault(position_name(axis), {})[name] = len(rows)
+        table = p.builder.table(name, dim=rows.shape[1], rows=len(rows))
+        return p.builder.embed(p.positions(axis), table)
+    return p.sources.add(axis, rows.shape[1], "positions", make, data=(rows, path))
 
 
 def of_numbers(p: Program, x: Value) -> Value:

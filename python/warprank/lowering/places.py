@@ -13,22 +13,22 @@ from .behind import in_parts, parts_of
 from .candidates import are_rows, as_rows
 from .cells import PAIR, Unsupported, Value
 from .expressions import constant
-from .ids import row_of
-from .inputs import position_name
+from .ids import position_rows, row_of
 from .layers import turned_scores
 
 if TYPE_CHECKING:
     from .program import Program
 
 
-def ids_of(x: Any) -> Value:
-    if not isinstance(x, Value) or not x.is_ids:
+def ids_of(p: Program, x: Any) -> Value:
+    """A batch of ids, also as a part of a matrix in which they are beside numbers."""
+    if not isinstance(x, Value) or not (x.is_ids or {p.sources.of(c)[0].kind for c in x.cells.flat} == {"ids"}):
         raise Unsupported("ids that are an input", "numbers that are computed")
-    return x
+    return Value(x.cells, True, x.batch, x.inner)
 
 
 def embedding(p: Program, weight: Any, ids: Any) -> Value:
-    rows = [row_of(p, cell, weight) for cell in ids_of(ids).cells.ravel().tolist()]
+    rows = [row_of(p, cell, weight) for cell in ids_of(p, ids).cells.ravel().tolist()]
     return Value(np.stack(rows).reshape(*ids.cells.shape, weight.shape[1]), False, ids.batch - 1, ids.inner)
 
 
@@ -139,15 +139,7 @@ def of_positions(p: Program, x: Any, dimension: int, values: list[Value]) -> Val
     array = np.moveaxis(p.array(x), dimension, 0)
     shape = array.shape[1:]
     rows = np.ascontiguousarray(array.reshape(len(array), -1))
-    path = p.path_of(x, ".weight")
-
-    def make() -> Any:
-        name = p.table_name(path)
-        p.tables[name] = rows
-        p.lookups.setdefault(position_name(axis), {})[name] = len(rows)
-        table = p.builder.table(name, dim=rows.shape[1], rows=len(rows))
-        return p.builder.embed(p.positions(axis), table)
-    cells = p.sources.add(axis, rows.shape[1], "positions", make).reshape(shape)
+    cells = position_rows(p, axis, rows, p.path_of(x, ".weight")).reshape(shape)
     cells = np.expand_dims(cells, dimension + len(x.shape))
     while cells.ndim < like.cells.ndim:
         cells = cells[None]

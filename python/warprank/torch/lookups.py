@@ -33,7 +33,7 @@ def index(p: Program, x: Any, indices: Any) -> Any:
         return move(torch.ops.aten.index.Tensor, (x, indices), {}, p.batch, torch.from_numpy)
     if x.is_floating_point() and x.dim() == 2:
         return by_event(p, embedding, (x, indices[0]), {}, widens=True)
-    return by_event(p, indexed, (x, ids_of(indices[0])), {})
+    return by_event(p, indexed, (x, ids_of(p, indices[0])), {})
 
 
 def _are_rows(p: Program, indices: Any) -> bool:
@@ -83,7 +83,7 @@ def masked_select(p: Program, x: Any, mask: Any) -> Value:
 def one_hot(p: Program, ids: Any, count: int = -1) -> Value:
     if count < 0:
         raise Unsupported("F.one_hot(ids, num_classes)", "the number of classes by the batch")
-    return embedding(p, torch.eye(count), ids_of(ids))
+    return embedding(p, torch.eye(count), ids_of(p, ids))
 
 
 @handles("sym_size", events=True)
@@ -97,7 +97,7 @@ def size_of(p: Program, x: Value, dim: int) -> int:
 def embedding_bag(p: Program, weight: torch.Tensor, ids: Any, offsets: Any, scale_grad: bool = False, mode: int = 0,
                   sparse: bool = False, per_sample_weights: Any = None, include_last: bool = False,
                   padding: int | None = -1) -> tuple[Value]:
-    given = p.input_of(int(ids_of(ids).cells.flat[0]))
+    given = p.input_of(int(ids_of(p, ids).cells.flat[0]))
     pooling = ("sum", "mean", "max")[mode]
     if padding is not None and padding < 0:
         padding = None

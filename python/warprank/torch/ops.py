@@ -116,7 +116,7 @@ def constant_pad_nd(p: Program, x: Any, pads: Sequence[int], value: float = 0) -
     return padded(p, x, [(0, 0)] * (numbers(x).cells.ndim - len(by_dimension)) + by_dimension[::-1], value)
 
 
-@handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+@handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", events=True)
 def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
     node = p.current()
     kind = node.target._schema.name.partition("::")[2]

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from test_export import Function
 from torch import nn
 
 import warprank as wr
@@ -360,3 +361,21 @@ def test_an_object_that_has_tensors_by_name():
     np.testing.assert_array_equal(made.score(Named(batch)[1:2])["output"], scores[1:2])
     with pytest.raises(wr.InvalidArgument, match="batch: input 'age': expected a tensor, got none"):
         made.score(Named({"user": batch["user"], "price": batch["price"]}))
+
+
+def test_ids_beside_lengths_in_one_matrix():
+    """As deepctr-torch's DIN takes them, of which a history and its length are columns."""
+    def scores(m, film, history, length):
+        x = torch.cat([film[:, None], history, length[:, None]], 1)
+        is_event = torch.arange(4) < x[:, 5:6].long()
+        return (m.films(x[:, 1:5].long()) * is_event.unsqueeze(-1)).sum(1).sum(-1) + m.films(x[:, 0].long()).sum(-1)
+    length = torch.tensor([0, 1, 4, 2, 3, 4, 0, 1])
+    batch = (torch.randint(0, 9, (ROWS,)), torch.randint(0, 9, (ROWS, 4)), length)
+    exact(Function(scores, films=nn.Embedding(9, 3)), batch,
+          axes={"batch_0": "row", "batch_1": "row/seen[]", "batch_2": "row/seen[]"})
+
+    def of_lengths(m, film, history, length):
+        return m.films(torch.cat([film[:, None], length[:, None]], 1)).sum(1).sum(-1)
+    with pytest.raises(wr.InvalidArgument, match="expected ids that are an input, got numbers that are computed"):
+        exact(Function(of_lengths, films=nn.Embedding(9, 3)), batch,
+              axes={"batch_0": "row", "batch_1": "row/seen[]", "batch_2": "row/seen[]"})
