@@ -165,9 +165,9 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
     return tuple(torch.topk(x, k[0] if isinstance(k, list) else int(k), axis, bool(largest)))
 
 
-@computes("NonZero")
-def nonzero(x: Tensor) -> Tensor:
-    return torch.nonzero(x).t()
+@computes("NonZero", numbers="mask")
+def nonzero(mask: Any) -> Tensor:
+    return torch.tensor(np.array(np.nonzero(mask)).tolist(), dtype=torch.int64)
 
 
 def _places_in_each_row(x: Tensor, indices: Any) -> list[int] | None:
