@@ -139,7 +139,7 @@ def table(rows):
 
 
 def benchmark_tables(record):
-    """A table for neighbours that have the same counters, with all of them; of a sweep what was best."""
+    """A table for neighbours that have the same counters, or the first of these, with all; of a sweep what was best."""
     for program, measurements in record["benchmarks"].items():
         if program == policies.LINEAR_SWEEP:
             yield table(policies.linear_sweep_table(record, read_text(policies.TILING)))
@@ -153,7 +153,7 @@ def benchmark_tables(record):
         tables = []
         for m in measurements:
             counters = [key for key in m if key not in NOT_SHOWN]
-            if not tables or tables[-1][0] != counters:
+            if not tables or tables[-1][0][:len(counters) or None] != counters:
                 tables.append((counters, []))
             tables[-1][1].append([re.sub("^host_engines/", "", short(m["name"])),
                                   *(shown(counter, m[counter]) for counter in counters)])
