@@ -22,10 +22,10 @@ namespace detail {
 /// twice.
 template <class Fetch>
 void for_each_line(const void* address, int64_t bytes, Fetch fetch) {
-  constexpr int64_t line = 64;
-  const auto* const begin = static_cast<const unsigned char*>(address);
-  for (int64_t at = 0; at < bytes; at += line) fetch(begin + at);
-  fetch(begin + bytes - 1);
+  constexpr uint64_t line = 64;
+  const auto begin = reinterpret_cast<uintptr_t>(address), last = begin + static_cast<uint64_t>(bytes) - 1;
+  for (uintptr_t at = begin; at <= last; at += line) fetch(reinterpret_cast<const void*>(at));
+  fetch(reinterpret_cast<const void*>(last));
 }
 }  // namespace detail
 

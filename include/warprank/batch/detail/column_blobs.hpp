@@ -27,6 +27,7 @@ class ColumnBlobs {
   ColumnBlobs(const ColumnRows& rows, const RequestColumns& columns)
       : layout_(rows.layout()), rows_(rows), tables_(layout_) {
     are_valid_ = have_simple_rows() && is_complete(columns);
+    if (!are_valid_) return;
     for (const auto& [slot, values] : columns.ids) {
       const IdsInfo& info = layout_.ids(slot);
       add_column(slot.index, info.axis, values.bytes(), IdsWire::i64, info.wire, 1,

@@ -64,9 +64,11 @@ HWY_INLINE void repeat_column(const SegmentedInput& input, int64_t first, Matrix
 inline int64_t count_repeats(Span<const SegmentedInput> parts) {
   const SegmentedInput& first = parts[0];
   int64_t count = 1;
-  while (first.values.cols == 1 && count < parts.size() && parts[count].values.data == first.values.data &&
-         parts[count].values.cols == 1 && parts[count].segments.offsets == first.segments.offsets)
-    ++count;
+  const auto is_same = [&](const SegmentedInput& part) {
+    return part.values.cols == 1 && part.values.data == first.values.data &&
+           part.values.stride == first.values.stride && part.segments.offsets == first.segments.offsets;
+  };
+  while (count < parts.size() && is_same(first) && is_same(parts[count])) ++count;
   return count;
 }
 
