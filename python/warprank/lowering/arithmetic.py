@@ -215,8 +215,8 @@ def constant_rows(p: Program, x: Any, like: Value) -> np.ndarray:
     array = p.array(x)
     if array.ndim >= -like.batch and array.shape[like.batch] == p.batch > 1:
         one = array.take([0], like.batch)
-        is_rounded = array.dtype.kind == "f" and (np.abs(array - one) <= 1e-6 * np.abs(one).max(initial=0)).all()
-        if not is_rounded and not (array == one).all():
+        if not (array == one).all() and not (array.dtype.kind == "f" and np.isfinite(array).all() and
+                                             np.abs(array - one).max() <= 1e-6 * np.abs(one).max()):
             raise Unsupported("a constant that is the same for every row", f"one of shape {list(array.shape)}")
         array = one
     return array

@@ -22,6 +22,7 @@ from .placeholders import placeholder
 if TYPE_CHECKING:
     from .program import Program
 
+
 def are_rows(p: Program, x: Any) -> bool:
     """Whether it is of an axis of events with a candidate behind them, or of pairs of such rows."""
     axes = {axis for each in p.sources.axes_in(x.cells) for axis in each.split(PAIR)} if isinstance(x, Value) else set()

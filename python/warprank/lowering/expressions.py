@@ -26,10 +26,13 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "less_equal": lambda a, b: float(a <= b), "greater": lambda a, b: float(a > b),
     "greater_equal": lambda a, b: float(a >= b), "equal": lambda a, b: float(a == b),
     "not_equal": lambda a, b: float(a != b), "select": lambda a, b, c: a if c else b, "neg": lambda a: -a, "abs": abs,
-    "exp": lambda a: math.exp(min(a, 700.0)), "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
+    "exp": lambda a: math.exp(min(a, 700.0)), "log": lambda a: math.log(a) if a > 0 else math.nan if a else -math.inf,
+    "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
     "square": lambda a: a * a, "sin": lambda a: math.sin(a) if math.isfinite(a) else math.nan,
     "cos": lambda a: math.cos(a) if math.isfinite(a) else math.nan,
     "relu": lambda a: max(a, 0.0), "sigmoid": lambda a: 1 / (1 + math.exp(-max(a, -700.0))),
+    "gelu": lambda a: a * (1 + math.erf(a * math.sqrt(0.5))) / 2,
+    "gelu_tanh": lambda a: a * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a ** 3))) / 2,
     "tanh": math.tanh, "silu": lambda a: a / (1 + math.exp(-max(a, -700.0))),
 }
 

@@ -44,13 +44,13 @@ def of_numbers(p: Program, x: Value) -> Value:
     for number, source in zip(numbers, sources):
         given, own = source.data, source_numbers(x.cells) == number
         given.ids_columns.update(columns_of(x.cells[own]).tolist())
-        made = p.sources.add(source.axis, source.width, "ids", _no_numbers, data=given)
+        made = p.sources.add(source.axis, source.width, "ids", no_numbers, data=given)
         p.input_of_source[int(source_numbers(made)[0])] = given
         cells = np.where(own, made[columns_of(x.cells)], cells)
     return Value(cells, True, x.batch, x.inner)
 
 
-def _no_numbers() -> Any:
+def no_numbers() -> Any:
     raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
 
 
@@ -75,7 +75,7 @@ def row_numbers(p: Program, function: str, x: Value, constant: Any) -> Value:
         factors, offsets = factors * constants, offsets * constants
     else:
         offsets = offsets + constants
-    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers,
+    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", no_numbers,
                          data=RowNumbers(cells, factors, offsets, numbers))
     return Value(made.reshape(shape), True, x.batch, x.inner)
 
@@ -88,6 +88,6 @@ def indexed(p: Program, constant: Any, x: Value) -> Value:
     cells = x.cells.ravel()
     if any(isinstance(p.sources.of(cell)[0].data, RowNumbers) for cell in cells):
         raise Unsupported("ids that are an input", "some that are computed")
-    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers, data=RowNumbers(
+    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", no_numbers, data=RowNumbers(
         cells, np.ones_like(cells), np.zeros_like(cells), [array] * len(cells)))
     return Value(made.reshape(x.cells.shape), True, x.batch, x.inner)

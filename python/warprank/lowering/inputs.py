@@ -18,8 +18,10 @@ from . import cells
 
 # What arrays of an input may be, as NumPy calls them, and as messages do.
 KINDS = {"ids": "iu", "numbers": "fiub", "mask": "b"}
-WITH_CANDIDATE = ".with_candidate"
 NAMES = {"ids": "integers", "numbers": "numbers", "mask": "truth values"}
+
+# Behind the name of an axis of events, or of an input of theirs, that has a candidate behind them.
+WITH_CANDIDATE = ".with_candidate"
 
 
 @dataclass

@@ -9,6 +9,7 @@ import warprank as wr
 
 from .cells import Value, source_numbers
 from .expressions import constant
+from .ids import no_numbers
 from .inputs import Input
 from .masks import check_count
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 def placeholder(p: Program, given: Input) -> Value:
     """What a program is given, as a batch of it."""
     def make() -> wr.Tensor:
+        if given.is_ids:
+            no_numbers()
         return p.builder.dense(given.name, p.axis(given.axis), given.width - len(given.ids_columns))
 
     is_mask = given.kind == "mask"

@@ -376,6 +376,11 @@ def test_ids_beside_lengths_in_one_matrix():
 
     def of_lengths(m, film, history, length):
         return m.films(torch.cat([film[:, None], length[:, None]], 1)).sum(1).sum(-1)
-    with pytest.raises(wr.InvalidArgument, match="expected ids that are an input, got numbers that are computed"):
-        exact(Function(of_lengths, films=nn.Embedding(9, 3)), batch,
-              axes={"batch_0": "row", "batch_1": "row/seen[]", "batch_2": "row/seen[]"})
+
+    def arithmetic(m, film, history, length):
+        return scores(m, film, history, length) + torch.cat([film[:, None], length[:, None]], 1)[:, 0] * 0.5
+    for function, message in ((of_lengths, "expected ids that are an input, got numbers that are computed"),
+                              (arithmetic, "ids can only be looked up, and compared with padding, got arithmetic on ids")):
+        with pytest.raises(wr.InvalidArgument, match=message):
+            exact(Function(function, films=nn.Embedding(9, 3)), batch,
+                  axes={"batch_0": "row", "batch_1": "row/seen[]", "batch_2": "row/seen[]"})

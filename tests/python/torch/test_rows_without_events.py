@@ -66,6 +66,14 @@ def test_maxima(mask, value):
     exact(lambda m, q, k, kept: q + 1e-4 * MASKS[mask](VALUES[value](m, k), kept.unsqueeze(-1)).amax(1))
 
 
+@pytest.mark.parametrize("function", [
+    lambda m, film, x, mask: ((x * film[:, None]).sum(-1) + mask.float().log()).softmax(1).nan_to_num(0)[..., None] * x,
+    lambda m, film, x, mask: nn.functional.gelu(mask.float(), approximate="tanh")[..., None] * x,
+    lambda m, film, x, mask: nn.functional.gelu(mask.float())[..., None] * x])
+def test_functions_of_masks(function):
+    check(Model(lambda m, film, x, mask: function(m, film, x, mask).sum(1).sum(-1)), batch_of(), axes=AXES)
+
+
 def test_maxima_behind_a_mask_of_all():
     exact(lambda m, q, k, kept: q + m.norm(k).masked_fill(~kept.unsqueeze(-1), -1e9).amax(1) * 1e-9)
 
