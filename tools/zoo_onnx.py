@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 
+import numpy as np
 import torch
 
 import warprank as wr
@@ -48,12 +49,20 @@ class OfOnnx:
         return self._session.run(None, self.batch)
 
     def difference(self, axes):
-        """Of the scores of the file as warprank.onnx converts it from onnxruntime's, as a share of the largest."""
+        """Of the scores of the file as warprank.onnx converts it from onnxruntime's, as a share of the largest; where
+        neither is a number there is none."""
         import warprank.onnx
         exported = wr.onnx.export(self.path, axes and {name: axes[name] for name in self.batch})
         scores = exported.score(self.batch)
-        return max(float(abs(scores[name].reshape(-1) - wanted.reshape(-1)).max() / max(1.0, float(abs(wanted).max())))
+        return max(of_output(scores[name].reshape(-1), wanted.reshape(-1))
                    for name, wanted in zip(exported.outputs, self.run()))
+
+
+def of_output(scores, wanted):
+    """NaN where one of both is no number."""
+    is_none = np.isnan(scores) & np.isnan(wanted)
+    largest = np.abs(wanted).max(where=~is_none, initial=1)
+    return float(np.abs(scores - wanted).max(where=~is_none, initial=0) / largest)
 
 
 def measured(of_zoo, name, make, calls, folder, timed):
