@@ -26,7 +26,7 @@ import torch
 import zoo_onnx
 from bench_record import Record, best_of
 from zoo_measures import LARGEST_DIFFERENCE, ROWS, TURNS, launches, relative
-from zoo_models import ZOOS
+from zoo_models import ZOOS, Model
 
 import warprank as wr
 import warprank.torch
@@ -72,9 +72,9 @@ def own_difference(module, batch):
 def measure(of_zoo, name):
     """What there is to say of a model, and by rows a call that scores them."""
     torch.manual_seed(ROWS[0])
-    make, batch, *axes = of_zoo(ROWS[0])[name]
-    module = made(make)
-    exported = wr.torch.export(module, batch, *axes)
+    given = Model(*of_zoo(ROWS[0])[name])
+    module, batch = made(given.make), given.batch
+    exported = wr.torch.export(module, batch, given.axes, outputs=given.outputs)
     difference, model = relative(exported.check(), exported.score(batch)), exported.model()
     allowed = LARGEST_DIFFERENCE if difference <= LARGEST_DIFFERENCE else 4 * own_difference(module, batch)
     found = {"difference": difference, "allowed_difference": allowed, "launches": launches(wr.compile(exported.graph))}

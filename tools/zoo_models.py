@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small configurations of the models of public zoos, most without a history, for tools/zoo.py: by zoo its packages, and
-a function of a number of rows that gives {model: (how it is made, the batch that it takes)}, with axes where a batch
-has lists."""
+a function of a number of rows that gives by name the fields of a Model."""
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,15 @@ def ids_of(rows):
 def history_of(rows):
     """Items of a user, of whom some have none; padding is 0."""
     return torch.randint(1, FIELDS[3], (rows, LENGTH)) * (torch.arange(LENGTH) < torch.randint(0, LENGTH + 1, (rows, 1)))
+
+
+class Model(NamedTuple):
+    """What makes a module, and what it is exported with."""
+
+    make: Callable[[], torch.nn.Module]
+    batch: Any
+    axes: Mapping[str, str] | None = None  # where a batch has lists
+    outputs: Sequence[str | None] | None = None
 
 
 class Columns(torch.nn.Module):
@@ -115,8 +125,12 @@ def torch_rechub(rows):
     axes = dict.fromkeys(with_history, "row") | {"seen": "row/seen[]"}
     of_histories = {"DIN": lambda: ranking.DIN([sparse[0], sparse[4]], seen, item, layers, {"dims": [36]}),
                     "BST": lambda: ranking.BST([sparse[0], sparse[4]], seen, item, layers, nhead=2)}
+    unseen = [SequenceFeature("unseen", FIELDS[3], DIM, pooling="concat", shared_with="s3", padding_idx=0)]
+    with_both = with_history | {"unseen": history_of(rows)}  # for a loss, which is left out
+    of_both = (lambda: ranking.DIEN([sparse[0], sparse[4]], seen, unseen, item, layers), with_both,
+               axes | {"unseen": "row/unseen[]"}, ["score", None])
     return {name: (make, batch) for name, make in makers.items()} | {
-        name: (make, with_history, axes) for name, make in of_histories.items()}
+        name: (make, with_history, axes) for name, make in of_histories.items()} | {"DIEN": of_both}
 
 
 class DataSet:

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import torch
+from zoo_models import Model
 
 import warprank as wr
 
@@ -70,15 +71,15 @@ def measured(of_zoo, name, make, calls, folder, timed):
     conversion makes, or why there is none. calls: by rows ours"""
     found, exported, problem = {}, {}, None
     for count, call in calls.items():
-        _, batch, *axes = of_zoo(count)[name]
+        given = Model(*of_zoo(count)[name])
         module = make()
-        arguments, names = named(module, batch)
+        arguments, names = named(module, given.batch)
         made = OfOnnx(os.path.join(folder, "model.onnx"), module, arguments, names)
         ours, theirs = timed(call, made.run)
         found |= {f"onnxruntime_ms_{count}": 1e3 * theirs, f"onnxruntime_ratio_{count}": theirs / ours}
         if not exported and problem is None:
             try:
-                exported["onnx_difference"] = made.difference(axes[0] if axes else None)
+                exported["onnx_difference"] = made.difference(given.axes)
             except wr.InvalidArgument as error:
                 problem = f"its file of ONNX: {error}"
     return found | exported, problem

@@ -51,6 +51,22 @@ def lengths_of(p: Program, cell: int) -> Lengths | None:
     return given._replace(numbers=each)
 
 
+def tells_events(p: Program, cell: int, axis: str) -> bool:
+    """Whether a cell is other than 0 in rows that have events of an axis, and in no others."""
+    source, column = p.sources.of(cell)
+    operands = [at(x, column) for x in source.operands] if source.kind in TURNED else [cell]
+    sides = [lengths_of(p, x) if isinstance(x, int) else None for x in operands]
+    given = next((side for side in sides if side is not None), None)
+    if given is None or given.axis != axis:
+        return False
+    numbers = [constant_of(p, x) if side is None else side.numbers for side, x in zip(sides, operands)]
+    if any(n is None for n in numbers):
+        return False
+    is_true = [FUNCTIONS[source.kind](*x) if source.kind in TURNED else x[0]
+               for x in zip(*np.broadcast_arrays(*numbers))]  # type: ignore[arg-type]
+    return not is_true[0] and all(is_true[1:])
+
+
 def are_whole(p: Program, x: Value) -> bool:
     """Whether all are known to be whole: lengths, masks and constants."""
     def is_whole(cell: int) -> bool:

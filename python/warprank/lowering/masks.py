@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,6 +68,18 @@ def or_of_empty(p: Program, made: Any, of_empty: np.ndarray | None, axis: str, r
     p.weights[f"{name}.weight"] = of_empty.astype(np.float32)[:, None]
     others = b.linear(name, b.apply("equal", [count, 0.0]), len(of_empty), bias=False)
     return b.apply("select", [made, others, count])
+
+
+def is_nan(p: Program, cells: np.ndarray) -> np.ndarray | None:
+    """Where shares of softmaxes over events are no numbers: all of a row without events; None: they are others."""
+    made = np.empty_like(cells)
+    for place, cell in np.ndenumerate(cells):
+        source, column = p.sources.of(resolve(p, int(cell)))
+        if source.kind != "event_softmax":
+            return None
+        is_masked = masked_with(p, at(source.operands[0], column), EMPTY) == -math.inf
+        made[place] = constant(p, source.axis, 0.0, 0.0, empty=float(is_masked))[0]
+    return made
 
 
 def check_count(p: Program, count: Source) -> None:

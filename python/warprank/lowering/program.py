@@ -86,6 +86,10 @@ class Program(ABC):
     def unsupported(self, expected: str, got: str) -> None:
         """Notes a problem at the current op."""
 
+    def has_events(self, axis: str) -> bool:
+        """Whether the current op is of those rows alone that have events of an axis."""
+        return False
+
     def current(self, *node: Any) -> Any:
         """The current op; given one, it becomes that."""
         if node:

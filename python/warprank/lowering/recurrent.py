@@ -10,7 +10,7 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, Value, pooled_axis
 from .din import unscaled
-from .expressions import at, constant, resolve
+from .expressions import EMPTY, at, constant, masked_value, resolve
 from .lengths import check_lengths, last_of
 from .masks import check_weight
 
@@ -61,15 +61,19 @@ def gru(p: Program, layer: Gru) -> np.ndarray:
     return p.sources.add(axis, layer.hidden, "gru", make, data=layer)
 
 
-def attended_state(p: Program, layer: Gru, share: int, given: Value, updates: bool) -> np.ndarray:
+def attended_state(p: Program, layer: Gru, share: int, given: Value | None, updates: bool) -> np.ndarray:
     """[hidden]: the last state of a GRU whose states follow the events' shares of attention. updates: as of builder.augru
 
-    share: a cell of the events; given: how many events rows have
+    share: a cell of the events; given: how many events rows have; None: padding has shares of 0
     """
     source, column = p.sources.of(resolve(p, share))
     if source.kind != "event_softmax":
         raise Unsupported("a GRU with shares that are a softmax over all events", f"'{source.kind}'")
-    check_lengths(p, given, p.sources.axis_of(layer.cells))
+    if given is not None:
+        check_lengths(p, given, p.sources.axis_of(layer.cells))
+    elif masked_value(p, share, EMPTY) != 0 and not p.has_events(p.sources.axis_of(layer.cells)):
+        raise Unsupported("a GRU with shares of attention that are 0 in rows without events, or one of rows that have some, "
+                          "x[mask.any(1)]", "one in which padding moves the states of rows without events")
     score, factor = unscaled(p, at(source.operands[0], column))
     axis, (of_score, _) = source.axis, p.sources.of(score)
     result, events = pooled_axis(axis), axis.rpartition(PAIR)[2]

@@ -12,7 +12,8 @@ import warprank as wr
 
 from . import cin, events, fields, linears
 from .candidates import as_rows
-from .cells import COLUMN_SHIFT, Unsupported, Value, numbers, row_dimension
+from .cells import COLUMN_SHIFT, PAIR, Unsupported, Value, numbers, row_dimension
+from .expressions import at
 
 if TYPE_CHECKING:
     from .program import Program
@@ -58,6 +59,8 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
         if found is None and count > 1:
             found = fields.products_of_pairs(p, rows)
         if found is None:
+            found = products_with_events(p, rows)
+        if found is None:
             found = weighted_sums(p, rows)
     if found is not None:
         return x.like(found.reshape(shape))
@@ -67,6 +70,25 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
     if key not in p.expressions:
         p.expressions[key] = _made(p, rows, axis, kind, pooling, function)
     return x.like(p.expressions[key].reshape(shape))
+
+
+def products_with_events(p: Program, rows: np.ndarray) -> np.ndarray | None:
+    """The scores of queries and the events of a sequence, of sums [out, terms] of their products; None: others."""
+    axis = p.sources.axis_of(rows)
+    query, _, sequence = axis.partition(PAIR)
+    if not sequence or query in p.sequences:
+        return None
+    sides = np.empty((2, *rows.shape), rows.dtype)
+    for place, cell in np.ndenumerate(rows):
+        source, column = p.sources.of(int(cell))
+        operands = [at(x, column) for x in source.operands] if source.kind == "mul" else []
+        if not operands or not all(isinstance(x, int) for x in operands):
+            return None
+        of_events = [p.sources.of(x)[0].axis == sequence for x in operands]
+        if of_events not in ([True, False], [False, True]) or any(PAIR in p.sources.of(x)[0].axis for x in operands):
+            return None
+        sides[(slice(None), *place)] = operands if of_events[1] else operands[::-1]
+    return np.concatenate([events.scores(p, *each) for each in sides.swapaxes(0, 1)])
 
 
 def weighted_sums(p: Program, rows: np.ndarray) -> np.ndarray | None:

@@ -18,7 +18,9 @@ from ..errors import refuse
 from ..exported import Difference, Exported
 from ..rows import RowError, RowType
 from ..written import NamedWeights
+from .branches import OfSomeRows, check_branches
 from .exported import ExportedModule, arguments, as_arguments, evaluating, leaves
+from .gru_ops import CELLS
 from .jagged import ExportedJagged, Jagged, has_jagged
 from .packed import padded_sequences
 from .packed_loops import Loop, as_ops, loops_in
@@ -29,7 +31,7 @@ __all__ = ["Difference", "Exported", "NamedWeights", "RowError", "export", "weig
 
 
 def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch: Any = None,
-           axes: Mapping[str, str] | None = None, *, outputs: Sequence[str] | None = None,
+           axes: Mapping[str, str] | None = None, *, outputs: Sequence[str | None] | None = None,
            rows: RowType | Mapping[str, RowType] = "f32", hashed: Mapping[str, Any] = {}) -> Exported:
     """Exports a module, in evaluation, as it computes the example; or a program of torch.export, which has one.
 
@@ -43,7 +45,8 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
         with which it compares arange(events). Ids and offsets of an EmbeddingBag: "user/tags[]" and "user". The keys of
         a KeyedJaggedTensor of torchrec are inputs, all on its axis or each on its own, with an axis of their names for
         their ids.
-    outputs: names; those of a dictionary are its keys, of which these may be some, where others are no scores
+    outputs: names, None for one that is no score, as a loss; those of a dictionary are its keys, of which these may be
+        some
     rows: the type of the tables' rows, "f32", "f16", "bf16" or "i8", also by table
     hashed: by table the 64-bit ids of its rows, in their order: requests have those instead of row numbers
 
@@ -53,7 +56,7 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     if isinstance(module, torch.nn.Module):
         example_batch = as_arguments(module, example_batch)
     if isinstance(module, torch.export.ExportedProgram):
-        program = module.run_decompositions({})
+        program = module.run_decompositions(dict(CELLS))
         args, kwargs = module.example_inputs or ((), {})
         example_batch = example_batch if example_batch is not None else dict(kwargs) if kwargs else tuple(args)
         module = module.module()
@@ -69,28 +72,34 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     inputs = inputs_of(program, example_batch, axes if jagged is None else jagged.axes, batch)
     if jagged is not None:
         inputs = jagged.named(inputs)
-    fields = (*lowered(program, inputs, batch, output_names(program, outputs), rows, hashed), module, example_batch)
-    return ExportedModule(*fields) if jagged is None else ExportedJagged.of(jagged, *fields)
+    names = output_names(program, outputs)
+    fields = (*lowered(program, inputs, batch, names, rows, hashed), module, example_batch)
+    exported = ExportedModule(*fields) if jagged is None else ExportedJagged.of(jagged, *fields)
+    exported._kept = [i for i, name in enumerate(names) if name is not None]
+    return exported
 
 
 def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.ExportedProgram:
     args, kwargs = arguments(example_batch)
     try:
-        return _traced(module, args, kwargs, {})
+        program, branches = _traced(module, args, kwargs, {})
     except Exception as error:  # whatever the tracer raises
         loops, others = loops_in(module, args, kwargs)
         if not loops:
             _refuse_trace(module, error, others)
-    try:
-        return _traced(module, args, kwargs, loops)
-    except Exception as error:
-        _refuse_trace(module, error, others)
+        try:
+            program, branches = _traced(module, args, kwargs, loops)
+        except Exception as second:
+            _refuse_trace(module, second, others)
+    if branches.is_taken:
+        check_branches(module, program, args, kwargs)
+    return program
 
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any,
-            loops: Mapping[torch.nn.Module, Loop]) -> torch.export.ExportedProgram:
-    with evaluating(module), padded_sequences(module), as_ops(loops):
-        return torch.export.export(module, args, kwargs).run_decompositions({})
+            loops: Mapping[torch.nn.Module, Loop]) -> tuple[torch.export.ExportedProgram, OfSomeRows]:
+    with evaluating(module), padded_sequences(module), as_ops(loops), OfSomeRows() as branches:
+        return torch.export.export(module, args, kwargs).run_decompositions(dict(CELLS)), branches
 
 
 def _refuse_trace(module: torch.nn.Module, error: Exception, others: Sequence[str]) -> NoReturn:

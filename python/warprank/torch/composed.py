@@ -29,7 +29,8 @@ def ops_of(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -> to
     return make_fx(functionalize(made))(*examples).graph
 
 
-def example_of(x: Any, node: torch.fx.Node) -> torch.Tensor:
-    """A constant, or for a batch a tensor of its shape and type."""
+def example_of(x: Any, node: torch.fx.Node, rows: int) -> torch.Tensor:
+    """A constant, or for a batch a tensor of its shape and type, with so many rows where those are some of a batch."""
     like = node.meta["val"]
-    return x.detach() if isinstance(x, torch.Tensor) else torch.zeros(like.shape, dtype=like.dtype)
+    shape = [rows if isinstance(size, torch.SymInt) else size for size in like.shape]
+    return x.detach() if isinstance(x, torch.Tensor) else torch.zeros(shape, dtype=like.dtype)

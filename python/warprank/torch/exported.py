@@ -17,6 +17,8 @@ from ..exported import Exported
 
 
 class ExportedModule(Exported):
+    _kept: list[int]  # which of what the module gives are outputs
+
     def _arrays(self, batch: Any) -> dict[str, np.ndarray]:
         return {given.name: tensor.detach().cpu().numpy() for given, tensor in zip(self._inputs, self._tensors(batch))}
 
@@ -55,11 +57,8 @@ class ExportedModule(Exported):
             begin = time.perf_counter()
             made = self._trained(*args, **kwargs)
             seconds = time.perf_counter() - begin
-        tensors = torch.utils._pytree.tree_leaves(made)
-        if len(tensors) > len(self.outputs):  # some of a dictionary
-            named = dict(zip(names_of(made), tensors))
-            tensors = [named[name] for name in self.outputs]
-        return {name: t.to(torch.float64).numpy() for name, t in zip(self.outputs, tensors)}, seconds
+        given = torch.utils._pytree.tree_leaves(made)
+        return {name: given[i].to(torch.float64).numpy() for name, i in zip(self.outputs, self._kept)}, seconds
 
 
 class evaluating:

@@ -171,7 +171,7 @@ def matmul(p: Program, a: Any, b: Any) -> Value:
 @handles("einsum", events=True)
 def einsum(p: Program, equation: str, tensors: Sequence[Any], **_: Any) -> Value:
     """As PyTorch does it: moves, products of matrices, sums."""
-    examples = [example_of(x, node) for x, node in zip(tensors, p.current().args[1])]
+    examples = [example_of(x, node, p.batch) for x, node in zip(tensors, p.current().args[1])]
     return p.interpret(ops_of(lambda *given: torch.einsum(equation, *given), examples), tensors)
 
 

@@ -12,7 +12,7 @@ from ..lowering.cells import Unsupported, Value, move
 from ..lowering.ids import indexed
 from ..lowering.lengths import at_last
 from ..lowering.places import by_event, embedding, ids_of
-from .handlers import HANDLERS, handles
+from .handlers import HANDLERS, handles, name_of
 
 if TYPE_CHECKING:
     from .program import Program
@@ -26,6 +26,7 @@ def embedding_of(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
 @handles("index", events=True)
 def index(p: Program, x: Any, indices: Any) -> Any:
     if isinstance(x, Value) and _are_rows(p, indices):
+        p.picks[p.alike[p.current().args[1][0]]] = int(indices[0].cells.flat[0])
         return x  # what is made of the other rows is not read
     if isinstance(x, Value) and any(isinstance(i, Value) for i in indices):
         return _of_each_row(p, x, indices)
@@ -46,6 +47,9 @@ def _are_rows(p: Program, indices: Any) -> bool:
 @handles("index_put", "index_put_", events=True)
 def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Value:
     """x[is_row] = values, of which each is of its row."""
+    if not accumulate and isinstance(values, torch.Tensor) and _are_no_numbers(p):
+        is_none = by_event(p, HANDLERS["isnan"], (x,), {})
+        return by_event(p, HANDLERS["where"], (is_none, values, x), {}, constants=True)
     if accumulate or not _are_rows(p, indices) or not isinstance(values, Value):
         raise Unsupported("values of some rows, x[is_row] = values", "another change of elements")
     out, (is_row,), given = p.current().args[:3]
@@ -53,6 +57,14 @@ def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = 
         raise Unsupported("values of the rows that they are for, out[is_row] = f(x[is_row])", "of rows of another mask")
     mask = Value(indices[0].cells.reshape([1] * values.cells.ndim), False, values.batch, values.inner)
     return by_event(p, HANDLERS["where"], (mask, values, x), {}, constants=True)
+
+
+def _are_no_numbers(p: Program) -> bool:
+    """Whether the rows are those of a softmax that is no number, softmax[softmax.isnan().any(dim)]."""
+    x, (mask, *more) = p.current().args[:2]
+    given = mask.args[0] if name_of(mask.target) == "any" and not more else mask
+    return given is not mask and name_of(given.target) == "isnan" and p.alike[given.args[0]] == p.alike[x] and \
+        name_of(x.target) in ("softmax", "_softmax") and mask.args[1] in (x.args[1], [x.args[1]])
 
 
 def _are_of_rows(p: Program, out: torch.fx.Node, mask: torch.fx.Node, values: torch.fx.Node) -> bool:

@@ -82,11 +82,6 @@ def sign(x: torch.Tensor) -> torch.Tensor:
     return (x > 0).float() - (x < 0).float()
 
 
-@makes(aten.isnan.default)
-def is_nan(x: torch.Tensor) -> torch.Tensor:
-    return x != x
-
-
 @makes(aten.group_norm.default)
 def group_norm(x: torch.Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
                _: bool = True) -> torch.Tensor:

@@ -15,6 +15,7 @@ from ..lowering.arithmetic import (activation, apply, binary, by_column, constan
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
 from ..lowering.lengths import are_whole
+from ..lowering.masks import is_nan as of_softmax
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, handles, name_of
@@ -153,6 +154,12 @@ for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", 
                          "_neg_view": "neg", "square": "square", "sin": "sin", "sin_": "sin", "cos": "cos",
                          "cos_": "cos"}.items():
     register_unary(_name, _function)
+
+
+@handles("isnan")
+def isnan(p: Program, x: Any) -> Value:
+    found = of_softmax(p, numbers(x).cells)
+    return binary(p, "not_equal", x, x) if found is None else x.like(found)
 
 
 @handles("atan")

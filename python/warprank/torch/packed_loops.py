@@ -19,34 +19,8 @@ from torch import nn
 from torch.nn.utils import rnn
 
 from .exported import evaluating
+from .gru_ops import TOLERANCE, attending_gru
 from .packed import Packed
-
-TOLERANCE = 1e-9  # of states in FP64, which lie between -1 and 1
-
-
-@torch.library.custom_op("warprank::attending_gru", mutates_args=())  # type: ignore[untyped-decorator, misc]
-def attending_gru(x: torch.Tensor, shares: torch.Tensor, lengths: torch.Tensor, weights: list[torch.Tensor],
-                  order: list[int], updates: bool) -> torch.Tensor:
-    """[rows, hidden]: the last states of events [rows, events, ..] with their shares; 0 where there are none. weights:
-    of inputs and states, with biases or without; order: where in them the gates r, z and n are; updates: z counts"""
-    state = x.new_zeros(len(x), weights[1].shape[1])
-    biases = weights[2:] or [x.new_zeros(len(weights[0]))] * 2
-    shares = shares.reshape(*shares.shape[:2], 1)
-    for place in range(x.shape[1]):
-        given = (x[:, place] @ weights[0].t() + biases[0]).chunk(3, 1)
-        of_state = (state @ weights[1].t() + biases[1]).chunk(3, 1)
-        r, z = ((given[gate] + of_state[gate]).sigmoid() for gate in order[:2])
-        n = (given[order[2]] + r * of_state[order[2]]).tanh()
-        moved = state + (shares[:, place] * z if updates else shares[:, place]) * (n - state)
-        state = torch.where((place < lengths)[:, None], moved, state)
-    return state
-
-
-@attending_gru.register_fake  # type: ignore[untyped-decorator, misc]
-def _(x: torch.Tensor, shares: torch.Tensor, lengths: torch.Tensor, weights: list[torch.Tensor], order: list[int],
-      updates: bool) -> torch.Tensor:
-    return x.new_empty(x.shape[0], weights[1].shape[1])
-
 
 class _OtherStates:
     """The states of such a GRU but the last."""

@@ -16,6 +16,7 @@ from ..lowering.candidates import of_candidates
 from ..lowering.cells import Unsupported, Value, move
 from ..lowering.constants import joined
 from ..lowering.inputs import Input
+from ..lowering.lengths import tells_events
 from ..lowering.placeholders import placeholder
 from ..lowering.places import by_event
 from ..lowering.program import Failed
@@ -36,10 +37,11 @@ class Program(LoweredProgram):
         super().__init__(inputs, batch, hashed)
         self.places: dict[bytes, Any] = {}  # by the cells of places of the largest, of which
         self.alike, self.rows = rows_of(exported.graph, inputs)
+        self.picks: dict[int, int] = {}  # by number of a mask that picks rows its cell
         self._exported = exported
         self._names = names
 
-    def run(self, output_names: Sequence[str | None]) -> wr.Graph:
+    def run(self, output_names: list[str]) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
         values = self._placeholders()
         results: list[Any] = []
@@ -48,13 +50,16 @@ class Program(LoweredProgram):
             if node.op == "call_function":
                 values[node] = self._call(node, values)
             elif node.op == "output":
-                kept = [n for n, name in zip(node.args[0], output_names) if name is not None]
-                results = torch.fx.node.map_arg(kept, lambda n: values[n])
-                if any(isinstance(n, torch.fx.Node) and self.rows[n] not in (None, EVERY) for n in kept):
+                results = torch.fx.node.map_arg(node.args[0], lambda n: values[n])
+                if any(isinstance(n, torch.fx.Node) and self.rows[n] not in (None, EVERY) for n in node.args[0]):
                     self.problems.add("outputs", "scores of each row", "of some rows")
                 if any(isinstance(x, Complex) for x in results):
                     self.problems.add("outputs", "real numbers", "complex ones; use view_as_real")
-        return self.finish([name for name in output_names if name is not None], results)
+        return self.finish(output_names, results)
+
+    def has_events(self, axis: str) -> bool:
+        rows = self.rows.get(self._node)
+        return rows in self.picks and tells_events(self, self.picks[rows], axis)
 
     def array(self, tensor: Any) -> np.ndarray:
         if isinstance(tensor, np.ndarray):
@@ -188,7 +193,7 @@ class Program(LoweredProgram):
                 filled[place] = tensor
             given, named = torch.utils._pytree.tree_unflatten(filled, form)
             return MADE.get(node.target, node.target)(*given, **named)  # type: ignore[operator, arg-type]
-        graph = ops_of(call, [example_of(leaves[i], nodes[i]) for i in places])
+        graph = ops_of(call, [example_of(leaves[i], nodes[i], self.batch) for i in places])
         if any(n.target == node.target for n in graph.nodes):
             raise Unsupported("an op of the model language", "none that does this")
         return self.interpret(graph, [leaves[i] for i in places])

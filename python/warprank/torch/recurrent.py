@@ -11,9 +11,12 @@ import torch
 
 from ..lowering.arithmetic import scalar_of
 from ..lowering.cells import Unsupported, Value, move, numbers
+from ..lowering.expressions import constant_of, masked_value
+from ..lowering.lengths import last_of
+from ..lowering.places import by_event
 from ..lowering.recurrent import Gru, attended_state, final_state
 from ..lowering.recurrent import gru as gru_of
-from .handlers import handles
+from .handlers import HANDLERS, handles
 
 if TYPE_CHECKING:
     from .program import Program
@@ -64,7 +67,23 @@ def attending_gru(p: Program, x: Any, shares: Any, lengths: Any, weights: Sequen
     of_input, of_state, *biases = (p.array(w).reshape(3, -1, *w.shape[1:])[list(order)].reshape(w.shape) for w in weights)
     biases = biases or [np.zeros(len(of_input), np.float32)] * 2
     layer = Gru(cells.ravel(), of_input, biases[0], of_state, biases[1], None)
-    return Value(attended_state(p, layer, int(share.flat[0]), numbers(lengths), updates)[None])
+    given = None if lengths is None else numbers(lengths)
+    return Value(attended_state(p, layer, int(share.flat[0]), given, updates)[None])
+
+
+@handles("masked_gru", events=True)
+def masked_gru(p: Program, x: Any, is_event: Any, weights: Sequence[torch.Tensor]) -> Any:
+    states, last = gru(p, x, torch.zeros(1), weights, True, 1, 0.0, False, False, True)
+    if is_event is None:
+        return states, Value(last.cells[0])
+    _, cells = p.sources.split_events(states.cells)
+    _, mask = p.sources.split_events(is_event.cells)
+    if mask.size != 1 or constant_of(p, int(mask.flat[0])) != 1 or masked_value(p, int(mask.flat[0])) != 0:
+        raise Unsupported("a GRU that leaves its state as it is where events are padding: torch.where(is_event, new, state)",
+                          "one with another mask")
+    behind = last_of(p, cells.ravel(), p.sources.axis_of(cells)).reshape(cells.shape)
+    kept = Value(is_event.cells.reshape(1, -1, 1))
+    return by_event(p, HANDLERS["where"], (kept, states, Value(behind)), {}, constants=True), Value(behind[:, 0])
 
 
 @handles("lstm", "rnn_tanh", "rnn_relu", events=True)

@@ -17,8 +17,10 @@ from ..lowering import cells
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from . import layers, lookups, ops, picked, recurrent  # noqa: F401: they register what they handle
+from .branches import leave_out_assertions
 from .exported import arguments, names_of
 from .program import Program
+from .unrolled import join_loops
 
 
 class Lowered(NamedTuple):
@@ -38,15 +40,25 @@ def lowered(program: torch.export.ExportedProgram, inputs: Mapping[str, Input], 
             rows: RowType | Mapping[str, RowType], hashed: Mapping[str, Any],
             names: Mapping[str, str] = {}) -> Lowered:
     """A program without training ops, of inputs by placeholder, whose example has `batch` rows. names: see Program"""
+    leave_out(program.graph, outputs)
+    join_loops(program, inputs)
     made = Program(program, inputs, batch, hashed, names)
-    graph = made.run(outputs)
+    kept = [name for name in outputs if name is not None]
+    graph = made.run(kept)
     problems = Problems()
     tables, errors = convert_tables(made.tables, rows, problems)
     problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in made.weights.items() if name in read}
-    kept = [name for name in outputs if name is not None]
     return Lowered(graph, weights, tables, errors, kept, list(inputs.values()), made.sequences, made.lookups)
+
+
+def leave_out(graph: torch.fx.Graph, outputs: Sequence[str | None]) -> None:
+    """Outputs that have no name, what they are made of, and assertions."""
+    last = graph.output_node()
+    last.args = ([n for n, name in zip(last.args[0], outputs) if name is not None],)  # type: ignore[arg-type]
+    leave_out_assertions(graph)
+    graph.eliminate_dead_code()
 
 
 def inputs_of(program: torch.export.ExportedProgram, example_batch: Any, axes: Mapping[str, str] | None,
@@ -83,17 +95,17 @@ def _labels(program: torch.export.ExportedProgram, example_batch: Any) -> dict[s
     return dict(zip(program.graph_signature.user_inputs, names_of(args[0])))  # type: ignore[arg-type]
 
 
-def output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] | None) -> list[str | None]:
+def output_names(program: torch.export.ExportedProgram, outputs: Sequence[str | None] | None) -> list[str | None]:
     """By output its name; None: it is left out."""
     spec = program.call_spec.out_spec
     count = spec.num_leaves
     tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
     keys = names_of(tree) if isinstance(tree, dict) else None
     if outputs is not None:
-        if keys is not None and len(outputs) < count and set(outputs) <= set(keys):
+        if keys is not None and None not in outputs and len(outputs) < count and set(outputs) <= set(keys):
             return [key if key in outputs else None for key in keys]
-        if len(outputs) != count:
-            refuse("outputs", f"{count} names" + (f", or some of {', '.join(keys)}" if keys else ""),
-                   f"{len(outputs)}: {', '.join(outputs)}")
+        if len(outputs) != count or not any(outputs):
+            refuse("outputs", f"{count} names" + (f", or some of {', '.join(keys)}" if keys else ", None for one that is "
+                                                  "no score"), f"{len(outputs)}: {', '.join(map(str, outputs))}")
         return list(outputs)
     return [*(keys or (["output"] if count == 1 else [f"output_{i}" for i in range(count)]))]

@@ -365,7 +365,7 @@ def test_wrong_examples_outputs_rows_and_weights():
     linear = nn.Linear(2, 1)
     with pytest.raises(wr.InvalidArgument, match="example_batch: expected 2 to 8192 rows, got 1"):
         wr.torch.export(linear, torch.randn(1, 2))
-    with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, got 2: a, b"):
+    with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, None for one that is no score, got 2: a, b"):
         wr.torch.export(linear, torch.randn(B, 2), outputs=["a", "b"])
     with pytest.raises(wr.InvalidArgument, match="rows: 'films': expected a table of the model, user, film, tags"):
         wr.torch.export(models.DCNv2(), dcn_batch(), rows={"films": "i8"})

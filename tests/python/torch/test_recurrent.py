@@ -271,7 +271,7 @@ def test_padding_that_is_not_known_is_refused():
 
 @pytest.mark.parametrize("function, expected", [
     (lambda m, x: x[x[:, 0] > 0] * 2, "outputs: expected scores of each row, got of some rows"),
-    (lambda m, x: x[x[:, 0] > 0].mean(0) + x, "each row by itself, got an op over the batch"),
+    (lambda m, x: x[x[:, 0] > 0].mean(0) + x, "scores of a row that do not depend on the others of a batch, also behind"),
     (lambda m, x: x.index_put((x > 0,), torch.tensor(1.0)), "x.is_row. = values, got another change of elements"),
 ])
 def test_of_some_rows_others_are_refused(function, expected):
