@@ -114,39 +114,51 @@ class _Moments:
     cells: np.ndarray  # of which they are
     mean: int
     eps: float
+    factor: float  # of the norm, 1 / sqrt(columns) where squares are added up
 
 
 def _moments(p: Program, deviation: Any) -> _Moments | None:
-    """Of the square root of a variance: sqrt(mean((x - mean(x))^2) + eps)."""
+    """Of the square root of a variance: sqrt(mean((x - mean(x))^2) + eps), also of a sum, or with eps in each
+    of its terms."""
     source, column = p.sources.of(resolve(p, deviation)) if isinstance(deviation, int) else (None, 0)
     if source is None or source.kind != "sqrt":
         return None
-    variance, eps = resolve(p, at(source.operands[0], column)), 0.0
+    variance, eps = _but_a_number(p, at(source.operands[0], column))
     source, column = p.sources.of(variance)
-    if source.kind == "add":
-        operands = [at(x, column) for x in source.operands]
-        numbers = [x for x in map(lambda x: constant_of(p, x), operands) if x is not None]
-        cells = [x for x in operands if constant_of(p, x) is None]
-        if len(numbers) != 1 or len(cells) != 1:
-            return None
-        variance, eps = resolve(p, cells[0]), numbers[0]
-        source, column = p.sources.of(variance)
-    if source.kind != "mean":
+    if source.kind not in ("mean", "sum"):
         return None
-    found, means = [], set()
+    count = len(source.data[column]) if source.kind == "sum" else 1
+    found, means, added_each = [], set(), set()
     for cell in source.data[column]:
-        root = squared(p, int(cell))
+        square, each = _but_a_number(p, int(cell))
+        added_each.add(each)
+        root = squared(p, square)
         part, c = p.sources.of(root) if root is not None else (None, 0)
         if part is None or part.kind != "sub" or not all(isinstance(x, np.ndarray) for x in part.operands):
             return None
         x, mean = (resolve(p, at(o, c)) for o in part.operands)
         found.append(x)
         means.add(mean)
+    if len(added_each) != 1:
+        return None
+    eps = eps / count + added_each.pop()
     mean = means.pop()
     of, column = p.sources.of(mean)
     if means or of.kind != "mean" or [resolve(p, int(c)) for c in of.data[column]] != found:
         return None
-    return _Moments(np.array(found), mean, eps)
+    return _Moments(np.array(found), mean, eps, 1 / math.sqrt(count))
+
+
+def _but_a_number(p: Program, cell: int) -> tuple[int, float]:
+    """A cell without the number that is added to it."""
+    cell = resolve(p, cell)
+    source, column = p.sources.of(cell)
+    operands = [at(x, column) for x in source.operands] if source.kind == "add" else []
+    numbers = [constant_of(p, x) for x in operands]
+    if len(operands) != 2 or (numbers[0] is None) == (numbers[1] is None):
+        return cell, 0.0
+    place = 0 if numbers[0] is None else 1
+    return resolve(p, operands[place]), float(numbers[1 - place])  # type: ignore[arg-type]
 
 
 def _of_product(p: Program, function: str, centred: np.ndarray, root: np.ndarray, width: int) -> np.ndarray | None:
@@ -166,7 +178,8 @@ def _of_product(p: Program, function: str, centred: np.ndarray, root: np.ndarray
         if source.kind != "sub" or [resolve(p, at(o, c)) if isinstance(o, np.ndarray) else o
                                     for o in source.operands] != [x, moments.mean]:
             return None
-    return norm_rows(p, Norm(moments.cells, None, None, moments.eps, p.module_path() or None))
+    weight = None if moments.factor == 1 else np.full(width, moments.factor, np.float32)
+    return norm_rows(p, Norm(moments.cells, weight, None, moments.eps, p.module_path() or None))
 
 
 def _of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
@@ -190,7 +203,7 @@ def _of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
             weight[column] = terms.get(of_x, 0.0)
             if terms != {of_x: weight[column], of_mean: -weight[column]}:
                 return None
-        return norm_rows(p, Norm(moments.cells, weight, bias, moments.eps, p.module_path() or None))
+        return norm_rows(p, Norm(moments.cells, weight * np.float32(moments.factor), bias, moments.eps, p.module_path() or None))
     return None
 
 

@@ -136,6 +136,12 @@ def variance(x):
     (True, lambda m, x, eps: x * (m.alpha * torch.rsqrt(variance(x) + eps)) +
      (1 - x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt(variance(x) + eps)))),
     (True, lambda m, x, eps: (centred(x) * torch.rsqrt(variance(x) + eps) * m.alpha + m.alpha) * m.alpha),
+    (True, lambda m, x, eps: centred(x) / torch.sqrt((square(centred(x)) + eps).sum(1, keepdim=True))),
+    (True, lambda m, x, eps: centred(x) * torch.rsqrt(square(centred(x)).sum(1, keepdim=True) + eps) * m.alpha + 1),
+    (True, lambda m, x, eps: centred(x) / torch.sqrt((square(centred(x)) + eps).mean(1, keepdim=True) + 1)),
+    (True, lambda m, x, eps: x * (m.alpha * torch.rsqrt((square(centred(x)) + eps).sum(1, keepdim=True))) +
+     (1 - x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt((square(centred(x)) + eps).sum(1, keepdim=True))))),
+    (False, lambda m, x, eps: centred(x) / torch.sqrt((square(centred(x)) + m.alpha).sum(1, keepdim=True) + eps)),
     (False, lambda m, x, eps: centred(x) / (torch.sqrt(variance(x)) + eps)),
     (False, lambda m, x, eps: x * (m.alpha * torch.rsqrt(variance(x) + eps)) +
      (1 - 2 * x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt(variance(x) + eps)))),
