@@ -71,6 +71,16 @@ def average_pool(x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, cou
     return function(x, kernel_shape, strides or 1)
 
 
+@computes("GlobalMaxPool")
+def max_of_channels(x: Tensor) -> Tensor:
+    return torch.amax(x, tuple(range(2, x.dim())), True)
+
+
+@computes("GlobalAveragePool")
+def mean_of_channels(x: Tensor) -> Tensor:
+    return torch.mean(x, tuple(range(2, x.dim())), True)
+
+
 def _of_pads(pads: Sequence[int]) -> list[int]:
     """PyTorch's, of the last dimension first, of ONNX's, all begins before all ends."""
     half = len(pads) // 2

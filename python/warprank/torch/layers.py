@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 @handles("linear")
 def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) -> Value:
+    if isinstance(x, torch.Tensor) and isinstance(weight, Value) and bias is None:  # of columns, as in x @ batch.T
+        return transposed(linear(p, weight, x))
     if not isinstance(weight, torch.Tensor):
         raise Unsupported("a weight that is a parameter", "one that is computed")
     return linears.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
