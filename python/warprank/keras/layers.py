@@ -10,7 +10,7 @@ import numpy as np
 
 from ..lowering import layers
 from ..lowering.cells import Unsupported, Value, move, numbers
-from ..lowering.places import embedding
+from ..lowering.places import embedding, matmul_constant
 from .handlers import handles
 from .tracing import Variable
 
@@ -50,7 +50,7 @@ def product(p: Program, a: Any, b: Any, turn_a: bool = False, turn_b: bool = Fal
     if b.ndim != 2:
         raise Unsupported("a matrix", f"a constant of shape {list(b.shape)}")
     weight = p.array(b if turn_b else b.T)
-    return layers.matmul_constant(p, turned(p, a) if turn_a else a, weight, p.path_of(b, ""))
+    return matmul_constant(p, turned(p, a) if turn_a else a, weight, p.path_of(b, ""))
 
 
 def turned(p: Program, x: Value) -> Value:

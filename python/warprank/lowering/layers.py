@@ -12,7 +12,7 @@ from . import auto_int, composed_layers, events, fields
 from .candidates import as_rows
 from .cells import PAIR, POSITIONS, Unsupported, Value, num_runs, numbers, row_dimension
 from .expressions import elementwise
-from .linears import linear, linear_row
+from .linears import linear_row
 
 if TYPE_CHECKING:
     from .program import Program
@@ -40,15 +40,6 @@ def softmax(p: Program, x: Any, dim: int) -> Value:
 # --- products of matrices
 
 MOST_MULTIPLES = 16  # rows that are added up one by one
-
-
-def matmul_constant(p: Program, a: Any, weight: np.ndarray, path: str | None) -> Value:
-    """Of rows, also of each event, with a matrix [out, in]."""
-    place, cells = p.sources.split_events(numbers(a).cells)
-    result = linear(p, a.like(cells), weight, None, path)
-    if place is not None:
-        result = result.like(p.sources.with_events(result.cells, place, a.cells.shape[place]))
-    return result
 
 
 def matmul_constants(p: Program, a: Any, matrices: np.ndarray) -> Value:

@@ -15,6 +15,7 @@ from .cells import PAIR, Unsupported, Value
 from .expressions import constant
 from .ids import position_rows, row_of
 from .layers import turned_scores
+from .linears import linear
 
 if TYPE_CHECKING:
     from .program import Program
@@ -30,6 +31,11 @@ def ids_of(p: Program, x: Any) -> Value:
 def embedding(p: Program, weight: Any, ids: Any) -> Value:
     rows = [row_of(p, cell, weight) for cell in ids_of(p, ids).cells.ravel().tolist()]
     return Value(np.stack(rows).reshape(*ids.cells.shape, weight.shape[1]), False, ids.batch - 1, ids.inner)
+
+
+def matmul_constant(p: Program, a: Any, weight: Any, path: str | None) -> Value:
+    """Of rows, also of each event, with a matrix [out, in]."""
+    return by_event(p, linear, (a, weight, None, path), {})
 
 
 def by_event(p: Program, handler: Callable[..., Any], args: Any, kwargs: Any, *, constants: bool = False,

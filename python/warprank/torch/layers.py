@@ -15,7 +15,7 @@ from ..lowering import layers, linears, norms
 from ..lowering.arithmetic import constant_rows, constant_vector
 from ..lowering.cells import Unsupported, Value, move, numbers
 from ..lowering.limits import MOST_OF_CONVOLUTION
-from ..lowering.places import by_event
+from ..lowering.places import by_event, matmul_constant
 from .composed import example_of, ops_of
 from .handlers import HANDLERS, handles
 
@@ -162,7 +162,7 @@ def matmul(p: Program, a: Any, b: Any) -> Value:
         if b.dim() > 2:
             return by_event(p, of_fields, (a, b), {})
         weight = p.array(b.reshape(b.shape[0], -1).t())
-        result = layers.matmul_constant(p, a, weight, p.path_of(b, ".weight"))
+        result = matmul_constant(p, a, weight, p.path_of(b, ".weight"))
         return result if b.dim() == 2 else Value(result.cells[..., 0], False, result.batch + 1, result.inner)
     if isinstance(a, torch.Tensor) and a.dim() >= 2:  # of column vectors
         turned = by_event(p, linear if a.dim() == 2 else of_fields, (transposed(b), a if a.dim() == 2 else a.mT), {})

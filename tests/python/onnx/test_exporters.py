@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "torch"))
 
 import models  # noqa: E402
 import references  # noqa: E402
+import test_candidates_within  # noqa: E402
 import test_fields  # noqa: E402
 
 import warprank as wr  # noqa: E402
@@ -91,6 +92,8 @@ CASES = {
     "transformer": (models.TwoTowers, lambda: {
         "context": torch.randn(B, 3), "film_id": ids(80), "hist_film_id": histories(80, 7)}, TOWERS_AXES,
         references.two_towers),
+    "BST": (test_candidates_within.Transformer, lambda: {"film": ids(19) + 1, "history": histories(20, 5)},
+            test_candidates_within.AXES, None),
 }
 
 

@@ -145,19 +145,26 @@ def test_numbers_and_layers_of_events():
     check(Scored(), batch_of() | {"score": torch.randn(B, L)}, axes=AXES | {"score": "row/history[]"})
 
 
-def test_layers_of_transformers_with_embedded_places():
+class Transformer(nn.Module):
     """As torch-rechub's BST: the mask is one of keys, and numbers are added by the place."""
-    def scores(m, film, history):
-        x = torch.cat([m.films(history), m.films(film).unsqueeze(1)], 1) + m.places(torch.arange(L + 1).unsqueeze(0))
-        is_padding = torch.cat([torch.ones_like(history, dtype=torch.bool) & (history == 0),
-                                torch.zeros(len(film), 1, dtype=torch.bool)], 1)
-        return m.encoder(x, src_key_padding_mask=is_padding)[:, -1, :].sum(-1)
-    layer = nn.TransformerEncoderLayer(D, 2, 8, activation=nn.LeakyReLU(), batch_first=True)
-    module = Function(scores, films=nn.Embedding(FILMS, D, padding_idx=0), places=nn.Embedding(L + 3, D),
-                      encoder=nn.TransformerEncoder(layer, 1, enable_nested_tensor=False))
-    batch = (torch.randint(1, FILMS, (B,)), padded(FILMS, L))
-    exported = check(module, batch, axes={"batch_0": "row", "batch_1": "row/history[]"})
-    assert exported.check(tuple(x[:1] for x in batch))["output"].largest <= 1e-5
+
+    def __init__(self):
+        super().__init__()
+        self.films, self.places = nn.Embedding(FILMS, D, padding_idx=0), nn.Embedding(L + 3, D)
+        layer = nn.TransformerEncoderLayer(D, 2, 8, activation=nn.LeakyReLU(), batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, film, history):
+        x = torch.cat([self.films(history), self.films(film).unsqueeze(1)], 1) + self.places(
+            torch.arange(L + 1).unsqueeze(0))
+        is_padding = torch.cat([history == 0, torch.zeros_like(film, dtype=torch.bool).unsqueeze(1)], 1)
+        return self.encoder(x, src_key_padding_mask=is_padding)[:, -1, :].sum(-1)
+
+
+def test_layers_of_transformers_with_embedded_places():
+    batch = {"film": torch.randint(1, FILMS, (B,)), "history": padded(FILMS, L)}
+    exported = check(Transformer(), batch, axes=AXES)
+    assert exported.check({name: x[:1] for name, x in batch.items()})["output"].largest <= 1e-5
 
 
 class Among(Function):
