@@ -540,7 +540,21 @@ TEST(FuseElementwise, MakesAChainOneProgram) {
         return p.b.select(p.b.apply(ElementwiseFunction::less, {half, 0.3f}), -half, half / p.b.slice(p.i, 0, 1));
       },
       only(&Passes::fuse_elementwise));
-  EXPECT_LE(count(plan, "elementwise"), 2);  // `half` is read twice and stays
+  EXPECT_EQ(count(plan, "elementwise"), 1);
+}
+
+TEST(FuseElementwise, TakesInWhatItReadsTwiceAndNoOtherOpDoes) {
+  const auto programs = [](const std::function<Tensor(Parts&)>& model) {
+    return count(plan_of(model, only(&Passes::fuse_elementwise)), "elementwise");
+  };
+  const auto gated = [](Parts& p, Tensor gate) { return gate * p.i + (1.0f - gate) * p.i * 0.25f; };
+  EXPECT_EQ(programs([&](Parts& p) { return gated(p, p.b.sigmoid(p.i)); }), 1);
+  EXPECT_EQ(programs([&](Parts& p) {
+              const Tensor gate = p.b.sigmoid(p.i);
+              return p.b.concat({gated(p, gate), p.b.reduce(gate, Pooling::sum)});
+            }),
+            2);
+  EXPECT_EQ(programs([&](Parts& p) { return gated(p, p.b.sigmoid(p.b.slice(p.i, 0, 1))); }), 2);  // of one column
 }
 
 /// Operations of a plan of a layer norm of `i` times something.

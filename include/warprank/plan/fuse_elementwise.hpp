@@ -40,7 +40,11 @@ namespace detail {
 class ElementwiseFuser {
  public:
   explicit ElementwiseFuser(const Graph& graph)
-      : graph_(graph), rewriter_(graph), consumers_(consumers_of(graph)), is_output_(output_nodes_of(graph)) {}
+      : graph_(graph),
+        rewriter_(graph),
+        consumers_(consumers_of(graph)),
+        is_output_(output_nodes_of(graph)),
+        members_(graph.nodes.size()) {}
 
   Graph run() {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
@@ -132,33 +136,50 @@ class ElementwiseFuser {
     return only.function == ElementwiseFunction::mul && only.a != only.b;
   }
 
-  /// Chains become one program. A producer of one column with learned vectors stays outside a wider consumer, since the
-  /// vectors are of one column. A producer above the consumer's axis always stays outside, since it runs once per
-  /// parent row.
+  /// Programs become one with those that read them alone, also where several programs do that have become one. A
+  /// producer of one column with learned vectors stays outside a wider consumer, since the vectors are of one column,
+  /// and one that several read, since it would run for each of its columns. A producer above the consumer's axis always
+  /// stays outside, since it runs once per parent row.
   void pull_in_producers(int n, Node& node) {
-    std::vector<int> candidates = graph_.node(n).inputs;  // old ids of nodes that may be pulled in
-    for (int old_input : candidates) {
-      const int input = rewriter_.replacement(old_input);
+    std::vector<int>& members = members_[static_cast<size_t>(n)];  // old ids of nodes that are this program
+    members.push_back(n);
+    std::vector<int> candidates = graph_.node(n).inputs;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const int old_input = candidates[i], input = rewriter_.replacement(old_input);
       const Node& producer = rewriter_.node(input);
       const auto* source = std::get_if<ElementwiseOp>(&producer.op);
-      if (source == nullptr || !only_read_here(old_input) || producer.axis != node.axis) continue;
-      if (producer.width != node.width && !source->vectors.empty()) continue;
+      if (source == nullptr || !only_read_by(old_input, members) || producer.axis != node.axis) continue;
+      if (producer.width != node.width && (!source->vectors.empty() || !only_read_here(old_input))) continue;
+      const auto place = std::find(node.inputs.begin(), node.inputs.end(), input);
       auto& op = std::get<ElementwiseOp>(node.op);
-      if (op.program.num_registers() + source->program.num_registers() > max_elementwise_registers) continue;
-      int position = 0;
-      while (node.inputs[static_cast<size_t>(position)] != input) ++position;
-      InlinedProgram inlined = inline_program(op.program, node.inputs, position, source->program, producer.inputs);
+      if (place == node.inputs.end() ||
+          op.program.num_registers() + source->program.num_registers() > max_elementwise_registers)
+        continue;
+      InlinedProgram inlined = inline_program(op.program, node.inputs, static_cast<int>(place - node.inputs.begin()),
+                                              source->program, producer.inputs);
       if (values_alive(inlined.program) > max_values_alive) continue;
       op.program = std::move(inlined.program);
       op.vectors.insert(op.vectors.end(), source->vectors.begin(), source->vectors.end());
       node.inputs = std::move(inlined.inputs);
+      for (const int member : members_[static_cast<size_t>(old_input)]) {
+        members.push_back(member);
+        const std::vector<int>& inputs = graph_.node(member).inputs;
+        candidates.insert(candidates.end(), inputs.begin(), inputs.end());
+      }
     }
+  }
+  bool only_read_by(int input, const std::vector<int>& members) const {
+    const std::vector<int>& readers = consumers_[static_cast<size_t>(input)];
+    return !is_output_[static_cast<size_t>(input)] && std::all_of(readers.begin(), readers.end(), [&](int reader) {
+      return std::find(members.begin(), members.end(), reader) != members.end();
+    });
   }
 
   const Graph& graph_;
   Rewriter rewriter_;
   std::vector<std::vector<int>> consumers_;
   std::vector<bool> is_output_;
+  std::vector<std::vector<int>> members_;  // by old node the old nodes whose programs it has become
 };
 
 }  // namespace detail
