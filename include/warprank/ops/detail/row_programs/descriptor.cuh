@@ -3,6 +3,7 @@
 
 /// Row programs as a launch describes them. No padding: launches are compared by their bytes.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -74,12 +75,12 @@ struct Program {
   uint8_t rows_per_unit;  // a multiple of what a warp has at a time
   uint8_t parts_log2;     // of a row, among which its columns are divided: units of their own
   bool y_is_half;
-  bool is_copy;      // of one input
-  bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
-  uint8_t result;    // the slot of the program's values
-  int8_t factor;     // the slot of what the step's results are multiplied by; -1: nothing
-  uint8_t unused;
-  uint32_t folds;  // 0: none
+  bool is_copy;             // of one input
+  bool reads_ahead;         // rows behind the number of rows; then a warp has one unit
+  uint8_t result;           // the slot of the program's values
+  int8_t factor;            // the slot of what the step's results are multiplied by; -1: nothing
+  bool ends_with_function;  // whose result needs no slot
+  uint32_t folds;           // 0: none
 };
 static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
               std::has_unique_object_representations_v<Program>);
@@ -102,6 +103,41 @@ struct InParameters {
     return begun - 1;
   }
 };
+
+/// An input of OneProgram.
+struct PlainInput {
+  static constexpr int is_own = -1, is_vector = -2;
+  const unsigned char* data;
+  uint32_t row_bytes;  // of a learned vector: its place in the list of addresses
+  int ancestor;        // or one of these
+};
+
+/// One program as the parameter of one_program_kernel. What is read first is first: constants come in lines of 64
+/// bytes.
+struct OneProgram {
+  static constexpr int max_functions = 32;
+  unsigned char* y;
+  const int64_t* num_rows;  // null: max_rows
+  const float* const* addresses;
+  uint32_t y_row_bytes;
+  int max_rows, cols;
+  int distance;  // in rows, from a warp's unit to its next
+  int num_halves, num_floats, num_ones, num_functions, num_ancestors;
+  uint8_t lanes_log2, parts_log2, rows_per_unit;
+  uint8_t halves_of_ones;  // bits
+  bool y_is_half, reads_ahead;
+  bool has_one_step;  // a lane has one row, and no more columns of it than it takes at a time
+  uint8_t unused[5];
+  PlainInput halves[loads_in_flight], floats[floats_in_flight], ones[floats_in_flight];
+  Ancestor ancestors[max_ancestors];
+  SlotOperation functions[max_functions];
+
+  template <class Part>
+  WARPRANK_DEVICE const Part& part(uint32_t position, int i = 0) const {
+    return reinterpret_cast<const Part*>(reinterpret_cast<const unsigned char*>(this) + position)[i];
+  }
+};
+static_assert(std::has_unique_object_representations_v<OneProgram>);
 
 /// Programs in device memory.
 struct InMemory {

@@ -14,7 +14,7 @@
 ///
 /// A lane has up to 6 loads in flight, 4 of them of 16 bytes. The prototype of this kernel took 1.8 us on an H100 for
 /// a concat of 3, and 2.0 us for a program of 4 operations with 3 inputs and a vector, of which interpreting them is
-/// 0.25 us: code of their own for programs would not pay.
+/// 0.25 us: code of their own for programs would not pay. Launches of one program are one_program_kernel's.
 ///
 /// Where rows of inputs are is found by a lane for each input and row, and not by each lane of a row for all inputs:
 /// what is said of an input are constants that wait for one another. Functions are in the kernel once, for four
@@ -36,6 +36,7 @@
 #include "warprank/ops/detail/common/row_steps.cuh"
 #include "warprank/ops/detail/row_programs/copy_rows.cuh"
 #include "warprank/ops/detail/row_programs/descriptor.cuh"
+#include "warprank/ops/detail/row_programs/functions.cuh"
 #include "warprank/ops/detail/row_programs/program.cuh"
 #include "warprank/ops/detail/row_programs/unit.cuh"
 
@@ -59,38 +60,18 @@ struct ProgramLanes {
   WARPRANK_DEVICE bool has(int first, int j) const { return exists && column_of(first, j) < cols; }
 };
 
-/// Slots of a thread, in shared memory: one vector of each thread beside that of the next.
-struct Slots {
-  using Values = device::Vector<float, row_vector_size>;
-  Values* of_thread;
-
-  WARPRANK_DEVICE void read(int slot, float (&to)[row_vector_size]) const {
-    widen_values(of_thread[slot * threads], to);
-  }
-  WARPRANK_DEVICE void write(int slot, const float (&from)[row_vector_size]) const {
-    Values values;
-    WARPRANK_UNROLL
-    for (int j = 0; j < row_vector_size; ++j) values[j] = from[j];
-    of_thread[slot * threads] = values;
-  }
-};
-
-WARPRANK_DEVICE Slots::Values* slots_of_warp() {
-  return device::dynamic_shared<Slots::Values>() + device::warp_index() * device::warp_size;
-}
-
 /// What a load operation says: so many inputs of each kind, which follow one another, and so do their slots; and how
 /// many operations of other kinds follow. Every program begins with one, maybe of nothing.
 struct Loads {
   int first, slot, halves, floats, ones, functions;
 
-  WARPRANK_DEVICE explicit Loads(const SlotOperation& operation)
-      : first(operation.index),
-        slot(operation.to),
-        halves(operation.a),
-        floats(operation.b),
-        ones(operation.c),
-        functions(static_cast<int>(operation.number_bits)) {}
+  WARPRANK_DEVICE Loads(const PackedOperation& operation, uint32_t number_bits)
+      : first(operation.index()),
+        slot(operation.to()),
+        halves(operation.a()),
+        floats(operation.b()),
+        ones(operation.c()),
+        functions(static_cast<int>(number_bits)) {}
   WARPRANK_DEVICE int count() const { return halves + floats + ones; }
 };
 
@@ -117,16 +98,6 @@ WARPRANK_DEVICE void find_rows(const Unit<Source>& unit, const Loads& loads, int
     of_warp[((loads.slot + i) * threads + (row << unit.lanes_log2)) * 2] = of_row;
   }
   sync_warp();
-}
-
-/// Calls f(i) for i < count, with copies for up to Most.
-template <int Most, class Function>
-WARPRANK_DEVICE void for_few(int count, Function f) {
-  WARPRANK_UNROLL
-  for (int i = 0; i < Most; ++i) {
-    if (i >= count) break;
-    f(i);
-  }
 }
 
 /// Loads columns of inputs to slots, zeros where the lane has none. All are requested before one is waited for. Loads
@@ -217,16 +188,13 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
                               float (&result)[row_vector_size]) {
   Slots::Values* const of_warp = slots_of_warp();
   const Slots slots{of_warp + device::lane_index()};
-  int at = device::in_register(static_cast<int>(unit.program.operations_at));
-  const int end = device::in_register(at + unit.program.num_operations * static_cast<int>(sizeof(SlotOperation)));
-  const auto next = [&]() -> decltype(auto) {
-    const auto position = static_cast<uint32_t>(at);
-    at += sizeof(SlotOperation);
-    return unit.source.template part<SlotOperation>(position);
-  };
+  const auto& source = unit.source;
+  const auto bytes = static_cast<uint32_t>(unit.program.num_operations) * static_cast<uint32_t>(sizeof(SlotOperation));
+  const auto begin = static_cast<uint32_t>(device::in_register(static_cast<int>(unit.program.operations_at)));
   WARPRANK_ROLLED
-  while (at < end) {
-    const Loads loads(next());
+  for (uint32_t at = begin; at < begin + bytes;) {
+    const Loads loads(read_operation(source, at), source.template part<SlotOperation>(at).number_bits);
+    at += static_cast<uint32_t>(sizeof(SlotOperation));
     if (loads.count() > 0) {
       find_rows(unit, loads, first_row, reinterpret_cast<uint64_t*>(of_warp));
       const auto* const rows =
@@ -237,30 +205,13 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
         load_columns(unit, loads, column, lanes, slots, rows);
       }
     }
-    const int end_of_functions = at + loads.functions * static_cast<int>(sizeof(SlotOperation));
-    WARPRANK_ROLLED
-    while (at < end_of_functions) {
-      const SlotOperation& operation = next();
-      // All asked for at once, before a branch.
-      const int function = device::in_register(operation.function), of_a = device::in_register(operation.a);
-      const int of_b = device::in_register(operation.b);
-      const int slot = device::in_register(operation.to);
-      float values[row_vector_size];
-      if (function == SlotOperation::constant) {
-        WARPRANK_UNROLL
-        for (float& value : values) value = device::float_of_bits(operation.number_bits);
-      } else {
-        float a[row_vector_size], b[row_vector_size];
-        slots.read(of_a, a);
-        slots.read(of_b, b);
-        const auto read_third = [&](float(&c)[row_vector_size]) { slots.read(operation.c, c); };
-        apply_function(static_cast<ElementwiseFunction>(function), device::float_of_bits(operation.number_bits), a, b,
-                       read_third, values);
-      }
-      slots.write(slot, values);
-    }
+    WARPRANK_UNROLL
+    for (float& value : result) value = 0;  // or it were alive, for ptxas, while inputs are loaded
+    if (loads.functions == 0) continue;
+    run_functions(source, at, loads.functions, read_operation(source, at), slots, result);
+    at += static_cast<uint32_t>(loads.functions) * static_cast<uint32_t>(sizeof(SlotOperation));
   }
-  slots.read(unit.program.result, result);
+  if (!unit.program.ends_with_function) slots.read(unit.program.result, result);
 }
 
 template <class Source>
@@ -359,7 +310,7 @@ row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* con
     const int64_t rest = end_of_reads - row;
     const int num_rows = rest < program.rows_per_unit ? static_cast<int>(rest) : program.rows_per_unit;
     const Unit<Source> unit{source, addresses, address, program, ancestor_rows, row, num_rows, end_of_rows, lanes_log2};
-    find_ancestors(unit, ancestor_rows);
+    find_ancestors(source, program.ancestors_at, program.num_ancestors, row, num_rows, ancestor_rows);
     if (Most == Contents::copies || program.is_copy) {
       copy_rows(unit);
     } else if constexpr (Most == Contents::elements) {

@@ -20,6 +20,8 @@
 #include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/row_programs/kernel.cuh"
 #include "warprank/ops/detail/row_programs/norm_rows.cuh"
+#include "warprank/ops/detail/row_programs/one_program.cuh"
+#include "warprank/ops/detail/row_programs/plan_one.cuh"
 #include "warprank/ops/launch_policies.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::row_programs {
@@ -35,6 +37,8 @@ struct LaunchPlan {
   Contents contents = Contents::copies;
   int norm_steps = 0;  ///< of norm_rows_kernel; 0: another kernel
   bool has_folds = false;
+  bool is_one = false;  ///< of one_program_kernel
+  OneProgram one{};     ///< without the addresses
 
   bool fit_in_parameters() const { return static_cast<int64_t>(programs.size()) <= parameter_bytes; }
 };
@@ -335,6 +339,8 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
     const uint8_t result = program.program == nullptr ? slot_of_input : operations.back().to;
     const auto slot_of = order_loads(to.vector_size != 1, inputs, operations);
     to.result = slot_of[result];
+    to.ends_with_function = operations.back().kind != SlotOperation::Kind::load;
+    keep_in_registers(operations);
     if (has_factor(program)) to.factor = static_cast<int8_t>(slot_of[slot_of_factor(program)]);
     for (int64_t i = 0; i < program.folds.size(); ++i) {
       const uint32_t kind = program.folds[i] == ElementwiseFunction::mul ? fold_is_product : fold_is_sum;
@@ -351,9 +357,9 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
   to.num_ancestors = static_cast<int>(ancestors.size());
   to.num_operations = static_cast<int>(operations.size());
   to.num_inputs = static_cast<int>(inputs.size());
-  to.ancestors_at = append(bytes, ancestors);
   to.inputs_at = append(bytes, inputs);
   to.operations_at = append(bytes, operations);
+  to.ancestors_at = append(bytes, ancestors);
 }
 
 /// What a program does, nothing of a copy. Where there is no program: loads the inputs, and the factor if there is one,
@@ -442,6 +448,7 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
   if (!are_norms) plan.norm_steps = 0;
   append(plan.descriptors, addresses);
   plan.programs_at = static_cast<int64_t>(plan.descriptors.size());
+  plan.is_one = plan.num_programs == 1 && describe_one(plan.programs, plan.one);
   if (!plan.fit_in_parameters()) append(plan.descriptors, plan.programs);
   return plan;
 }
@@ -474,7 +481,11 @@ WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descript
                                     stream);
   const auto* addresses = static_cast<const float* const*>(descriptors);
   const auto num_programs = static_cast<int>(plan.num_programs);
-  if (plan.fit_in_parameters()) {
+  if (plan.is_one) {
+    OneProgram one = plan.one;
+    one.addresses = addresses;
+    device::launch_overlapping(config, one_program_kernel, one);
+  } else if (plan.fit_in_parameters()) {
     InParameters source{};
     std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
     const auto kernel = are_norms                             ? norm_kernel<InParameters>(plan)

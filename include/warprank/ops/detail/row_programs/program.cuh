@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -28,18 +29,38 @@ inline constexpr int loads_in_flight = 6;  // of a thread
 /// together. No padding: launches are compared by their bytes.
 struct SlotOperation {
   enum class Kind : uint8_t { function, load, constant };
-  static constexpr int constant = 255;  // in the place of its function
-  uint32_t number_bits = 0;             // alpha, or the constant
+  static constexpr int constant = static_cast<int>(ElementwiseFunction::silu) + 1;  // in the place of its function
+  static constexpr uint16_t reads_last = 1;                                         // of `index`
+  uint32_t number_bits = 0;                                                         // alpha, or the constant
   Kind kind = Kind::function;
   uint8_t function = 0;  // ElementwiseFunction
   uint8_t to = 0, a = 0, b = 0, c = 0;
-  uint16_t index = 0;  // of a load: which input, or behind those which vector
+  uint16_t index = 0;  // of a load: which input, or behind those which vector; of others reads_last or 0
 };
 static_assert(std::has_unique_object_representations_v<SlotOperation>);
 
-/// What an ElementwiseFunction gives of each of several operands; `read_c` gives the third, which one function has.
-template <int Size, class ReadThird>
-WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, const float (&a)[Size],
+/// What follows the number of an operation, as kernels read it: two words.
+struct PackedOperation {
+  static constexpr uint32_t position = offsetof(SlotOperation, kind);  // in the operation
+  uint32_t what, operands;
+
+  WARPRANK_DEVICE int function() const { return byte(what, 1); }
+  WARPRANK_DEVICE int to() const { return byte(what, 2); }
+  WARPRANK_DEVICE int a() const { return byte(what, 3); }
+  WARPRANK_DEVICE int b() const { return byte(operands, 0); }
+  WARPRANK_DEVICE int c() const { return byte(operands, 1); }
+  WARPRANK_DEVICE int index() const { return static_cast<int>(operands >> 16); }
+  WARPRANK_DEVICE bool reads_last() const { return (operands & uint32_t{SlotOperation::reads_last} << 16) != 0; }
+
+ private:
+  static WARPRANK_DEVICE int byte(uint32_t word, int i) { return static_cast<int>(word >> 8 * i & 0xff); }
+};
+static_assert(sizeof(PackedOperation) + PackedOperation::position == sizeof(SlotOperation));
+
+/// What an ElementwiseFunction gives of each of several operands; `read_third` gives the third, which one
+/// function has, `read_number` alpha or the constant. The result may be in the place of `a`.
+template <int Size, class ReadNumber, class ReadThird>
+WARPRANK_DEVICE void apply_function(ElementwiseFunction function, ReadNumber read_number, const float (&a)[Size],
                                     const float (&b)[Size], ReadThird read_third, float (&result)[Size]) {
   using Function = ElementwiseFunction;
   const auto each = [&](auto f) {
@@ -108,9 +129,9 @@ WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, c
     case Function::relu:
       return each([](float x, float) { return x < 0 ? 0.0f : x; });
     case Function::leaky_relu:
-      return each([&](float x, float) { return leaky_relu_of(x, alpha); });
+      return each([alpha = read_number()](float x, float) { return leaky_relu_of(x, alpha); });
     case Function::elu:
-      return each([&](float x, float) { return elu_of(x, alpha); });
+      return each([alpha = read_number()](float x, float) { return elu_of(x, alpha); });
     case Function::tanh:
       return each([](float x, float) { return std::tanh(x); });
     case Function::gelu:
@@ -119,6 +140,8 @@ WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, c
       return each([](float x, float) { return gelu_tanh_of(x); });
     default: {  // the long ones last: they leave the comparisons above as they are
       if (function == Function::silu) return each([](float x, float) { return silu_of(x); });
+      if (static_cast<int>(function) == SlotOperation::constant)
+        return each([number = read_number()](float, float) { return number; });
       return one_by_one([&](float x, float y) {
         return function == Function::atan2 ? angle_of(x, y) : sine_of(x, function == Function::cos ? 1 : 0);
       });
@@ -232,6 +255,20 @@ inline std::vector<SlotOperation> slot_operations(const ElementwiseProgram& prog
   if (ahead.load_all() && ahead.write_instructions()) return ahead.take_operations();
   SlotWriter late(program);
   return late.write_instructions() ? late.take_operations() : std::vector<SlotOperation>();
+}
+
+/// Says which functions read the result of the one before as their first operand: it is still in registers. Swaps
+/// operands where that helps.
+inline void keep_in_registers(std::vector<SlotOperation>& operations) {
+  for (size_t i = 1; i < operations.size(); ++i) {
+    SlotOperation& operation = operations[i];
+    const SlotOperation& before = operations[i - 1];
+    if (operation.kind != SlotOperation::Kind::function || before.kind == SlotOperation::Kind::load) continue;
+    const auto function = static_cast<ElementwiseFunction>(operation.function);
+    const bool commutes = function == ElementwiseFunction::add || function == ElementwiseFunction::mul;
+    if (commutes && operation.b == before.to) std::swap(operation.a, operation.b);
+    operation.index = operation.a == before.to ? SlotOperation::reads_last : 0;
+  }
 }
 
 }}}  // namespace warprank::v0::detail::row_programs

@@ -46,17 +46,18 @@ struct Unit {
   WARPRANK_DEVICE bool is_stored(int row) const { return first_row + row < end_of_rows; }
 };
 
-/// Of each row of the unit, what row of each ancestor serves it.
+/// Of each of `num_rows` rows, what row of each ancestor serves it. All of a warp call.
 template <class Source>
-WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[rows_per_unit_max]) {
-  const int num_ancestors = unit.program.num_ancestors, lane = device::lane_index();
+WARPRANK_DEVICE void find_ancestors(const Source& source, uint32_t ancestors_at, int num_ancestors, int64_t first_row,
+                                    int num_rows, int64_t (*rows)[rows_per_unit_max]) {
+  const int lane = device::lane_index();
   if (num_ancestors == 0) return;
-  const int64_t last = unit.first_row + unit.num_rows - 1, n = unit.first_row + lane;
+  const int64_t last = first_row + num_rows - 1, n = first_row + lane;
   device::sync_warp();  // the unit before is done with them
   for (int a = 0; a < num_ancestors; ++a) {
-    const Ancestor& ancestor = unit.source.template part<Ancestor>(unit.program.ancestors_at, a);
+    const Ancestor& ancestor = source.template part<Ancestor>(ancestors_at, a);
     SegmentsOfLanes segments(ancestor.offsets, ancestor.num_segments, ancestor.max_segments);
-    rows[a][lane] = segments.row_serving(n < last ? n : last, unit.first_row, last);
+    rows[a][lane] = segments.row_serving(n < last ? n : last, first_row, last);
   }
   device::sync_warp();
 }
