@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -85,16 +86,22 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
 /// The kernel that divides events, of any number of warps.
 template <int Target, int Dim, int Warps>
 WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Target, Warps, Dim).min_blocks)
-attention_by_warps_kernel(const detail::attention::SplitDescriptor* descriptors) {
-  detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax, false>(descriptors);
+attention_by_warps_kernel(
+    const detail::attention::SplitDescriptor* descriptors,
+    const WARPRANK_GRID_CONSTANT detail::attention::SplitLaunch<AttentionWeights::softmax> launch) {
+  detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax, false>(descriptors, launch);
 }
 
-Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigned char* descriptors) {
+Queue queue_by_warps(Run& run, int64_t units, const Shape& shape, int warps,
+                     const std::vector<unsigned char>& descriptors) {
   using detail::attention::SplitDescriptor;
+  using Launch = detail::attention::SplitLaunch<AttentionWeights::softmax>;
   const device::Dim3 grid(static_cast<unsigned>(units), static_cast<unsigned>(shape.heads));
-  const auto* const from = reinterpret_cast<const SplitDescriptor*>(descriptors);
+  const auto* const from = reinterpret_cast<const SplitDescriptor*>(run.upload(descriptors));
+  Launch launch{};
+  std::memcpy(static_cast<void*>(launch.attentions), descriptors.data(), sizeof(SplitDescriptor));
   const auto kernel = device::dispatch_target<75, 80>(device::target(), [&](auto target) {
-    const auto of_dim = [&](auto dim) -> void (*)(const SplitDescriptor*) {
+    const auto of_dim = [&](auto dim) -> void (*)(const SplitDescriptor*, Launch) {
       if (warps == 2) return attention_by_warps_kernel<target(), dim(), 2>;
       if (warps == 4) return attention_by_warps_kernel<target(), dim(), 4>;
       return attention_by_warps_kernel<target(), dim(), 8>;
@@ -103,7 +110,8 @@ Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigne
   });
   const int64_t bytes = detail::attention::split_bytes(warps, static_cast<int>(shape.dim()));
   return [=](device::Stream stream) {
-    device::launch_overlapping({grid, static_cast<unsigned>(warps * device::warp_size), bytes, stream}, kernel, from);
+    device::launch_overlapping({grid, static_cast<unsigned>(warps * device::warp_size), bytes, stream}, kernel, from,
+                               launch);
   };
 }
 
@@ -148,9 +156,9 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
     described.y = y;
     const AttentionLaunch launch(Span<const Attention>(&described, 1));
     if (sweep == nullptr) return {queue_launch(run, launch), check(y, false)};
-    return {queue_by_warps(launch.num_blocks() / shape.heads, shape, policies.attention_warps,
-                           run.upload(launch.descriptors())),
-            check(y, false)};
+    return {
+        queue_by_warps(run, launch.num_blocks() / shape.heads, shape, policies.attention_warps, launch.descriptors()),
+        check(y, false)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 

@@ -492,6 +492,17 @@ TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
 
 using test_support::golden_tensor;
 
+/// More than one kernel takes.
+TEST(AttentionKernel, GivesTheSameBitsInALaunchOfMany) {
+  for_each_target([](const Config& config) {
+    std::vector<AttentionCase> cases;
+    for (int64_t i = 0; i < 18; ++i) cases.push_back(with(1 + i % 2, 16, {3, i}, {20 + i, 5}).make());
+    const std::vector<std::vector<float>> together = run_attentions(cases, config.target);
+    for (const size_t i : {size_t{0}, size_t{15}, size_t{16}, size_t{17}})
+      EXPECT_EQ(together[i], run_attentions({cases[i]}, config.target)[0]);
+  });
+}
+
 TEST(AttentionKernel, AgreesWithTheHost) {
   for_each_target([](const Config& config) {
     for (const bool causal : {false, true}) {
@@ -708,7 +719,7 @@ struct LeastWork {
 /// The same where a block has 16 items and its warps divide the events.
 LeastWork least_split_work(const AttentionCase& c, int target, LeastWork least) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  constexpr int64_t sector = 32, of_warp = 128 / 16 + 3;  // the descriptor by 16 bytes, and counts
+  constexpr int64_t sector = 32, of_warp = 64 / 16 + 3;  // addresses by 16 bytes, and counts
   const int64_t items = c.items[0], warps = c.dim == 128 && target < 80 ? 4 : 8;
   const int64_t row_sectors = c.dim * 2 / sector;  // of a head
   const int64_t units = ceil_div(items, 16);

@@ -88,6 +88,14 @@ WARPRANK_DEVICE float widen_high(uint32_t pair) { return backend::high_half_to_f
 WARPRANK_DEVICE float16 low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
 WARPRANK_DEVICE float16 high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
 
+/// The lower or the upper halves of two pairs, packed, by one instruction.
+WARPRANK_DEVICE uint32_t pack_low_halves(uint32_t low, uint32_t high) {
+  return backend::permute_bytes(low, high, 0x5410u);
+}
+WARPRANK_DEVICE uint32_t pack_high_halves(uint32_t low, uint32_t high) {
+  return backend::permute_bytes(low, high, 0x7632u);
+}
+
 /// a b + c of pairs of halves, both results rounded once, by one instruction. A result that is too large becomes
 /// infinite.
 WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) { return backend::fma_halves(a, b, c); }

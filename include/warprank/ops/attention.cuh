@@ -52,7 +52,7 @@
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
 ///
-/// AttentionLaunch is used as contract.hpp says, and needs descriptors: one kernel.
+/// AttentionLaunch is used as contract.hpp says, and needs descriptors: one kernel, or one for each 16 attentions.
 
 #include <cstdint>
 #include <utility>
@@ -96,7 +96,7 @@ class AttentionLaunch : public Primitive {
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit AttentionLaunch(Span<const Attention> attentions, int target = device::target())
       : Primitive("attentions"), plan_(detail::attention::plan_attentions(attentions, target)) {
-    set_launches(plan_.blocks + plan_.units > 0);
+    set_launches(plan_.num_launches());
     set_descriptors(plan_.bytes());
   }
 

@@ -43,6 +43,12 @@ struct Plan {
   int split_dim = 0, heads = 0;      ///< of the widest attention
   int64_t units = 0;                 ///< of the largest one
 
+  int64_t num_launches() const {
+    if (blocks + units == 0) return 0;
+    const int64_t most = SplitLaunch<AttentionWeights::softmax>::max_attentions,
+                  count = static_cast<int64_t>(split.size());
+    return std::max<int64_t>(1, (count + most - 1) / most);
+  }
   std::vector<unsigned char> bytes() const {
     if (has_bias)
       return split.empty() ? with_biases<BiasedDescriptor>(descriptors) : with_biases<BiasedSplitDescriptor>(split);
@@ -205,9 +211,12 @@ RelativeBias describe_bias(const Given& given) {
 inline bool may_be_split(const Descriptor& d) {
   constexpr int most_heads = 65535;
   const bool has_width = d.dim == 16 || d.dim == 32 || d.dim == 64 || d.dim == 128;
+  int64_t widest = 0;
+  for (const int64_t stride : {d.q.stride, d.k.stride, d.v.stride, d.y.stride, d.own_k.stride, d.own_v.stride})
+    widest = std::max(widest, stride);
   const bool own_are_aligned = d.own_k.first == nullptr || (d.own_k.is_aligned && d.own_v.is_aligned);
-  return has_width && d.heads <= most_heads && d.q.is_aligned && d.k.is_aligned && d.v.is_aligned && own_are_aligned &&
-         d.y.is_aligned;
+  return has_width && d.heads <= most_heads && widest <= std::numeric_limits<int>::max() && d.q.is_aligned &&
+         d.k.is_aligned && d.v.is_aligned && own_are_aligned && d.y.is_aligned;
 }
 
 template <class Given>
@@ -215,7 +224,8 @@ SiluSplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   constexpr float log2_of_e = 1.44269504f;
   SiluSplitDescriptor to{};
   to.q = d.q.first, to.k = d.k.first, to.v = d.v.first, to.y = d.y.data;
-  to.q_stride = d.q.stride, to.k_stride = d.k.stride, to.v_stride = d.v.stride, to.y_stride = d.y.stride;
+  to.q_stride = static_cast<uint32_t>(d.q.stride), to.k_stride = static_cast<uint32_t>(d.k.stride);
+  to.v_stride = static_cast<uint32_t>(d.v.stride), to.y_stride = static_cast<uint32_t>(d.y.stride);
   to.num_parents = d.axes.num_parents;
   to.item_offsets = d.axes.item_offsets, to.history_offsets = d.axes.history_offsets;
   to.max_parents = d.axes.max_parents, to.max_items = d.axes.max_items;
@@ -223,7 +233,7 @@ SiluSplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   to.heads = d.heads;
   to.factor = given.weights == AttentionWeights::softmax ? d.scale * log2_of_e : d.scale;
   to.own_k = d.own_k.first, to.own_v = d.own_v.first;
-  to.own_k_stride = d.own_k.stride, to.own_v_stride = d.own_v.stride;
+  to.own_k_stride = static_cast<uint32_t>(d.own_k.stride), to.own_v_stride = static_cast<uint32_t>(d.own_v.stride);
   to.share = d.share;
   to.window = d.window;
   to.is_half = d.y.is_half ? 1 : 0;
@@ -246,6 +256,14 @@ void plan_split(Span<const Given> attentions, Plan& plan) {
     plan.heads = std::max(plan.heads, d.heads);
   }
   plan.blocks = plan.units * plan.heads;
+}
+
+/// The parameter of a launch of `count` attentions from `begin` on.
+template <AttentionWeights Weights>
+SplitLaunch<Weights> split_launch(const std::vector<SiluSplitDescriptor>& all, size_t begin, size_t count) {
+  SplitLaunch<Weights> launch{};
+  std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(begin), count, launch.attentions);
+  return launch;
 }
 
 /// Checks the attentions and divides their work. Capacities, shapes and the target decide alone.
@@ -300,23 +318,31 @@ WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ATTENTION)
 template <int Target, int Dim, AttentionWeights Weights>
 WARPRANK_HIDDEN void launch_split(const Plan& plan, const void* descriptors, device::Stream stream) {
-  const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
-                          static_cast<unsigned>(plan.split.size()));
   static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim, Weights>) ==
                 split_bytes(split_policy<Target, Dim>.warps, Dim));
-  const auto queue = [&](auto* kernel) {
-    device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream}, kernel,
-                               static_cast<const SplitDescriptorOf<Weights>*>(descriptors));
-  };
-  if constexpr (Weights == AttentionWeights::silu) {
-    if (plan.has_bias) {
-      return device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream},
-                                        biased_split_attention_kernel<Target, Dim>,
-                                        static_cast<const BiasedSplitDescriptor*>(descriptors));
+  constexpr size_t most = SplitLaunch<Weights>::max_attentions;
+  for (size_t begin = 0; begin < plan.split.size(); begin += most) {
+    const size_t count = std::min(most, plan.split.size() - begin);
+    const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
+                            static_cast<unsigned>(count));
+    const auto launch = split_launch<Weights>(plan.split, begin, count);
+    const auto queue = [&](auto* kernel, const auto* all) {
+      device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream}, kernel, all + begin,
+                                 launch);
+    };
+    const auto* const memory = static_cast<const SplitDescriptorOf<Weights>*>(descriptors);
+    if constexpr (Weights == AttentionWeights::silu) {
+      if (plan.has_bias) {
+        queue(biased_split_attention_kernel<Target, Dim>, static_cast<const BiasedSplitDescriptor*>(descriptors));
+        continue;
+      }
+      if (plan.has_window) {
+        queue(split_attention_kernel<Target, Dim, Weights, true>, memory);
+        continue;
+      }
     }
-    if (plan.has_window) return queue(split_attention_kernel<Target, Dim, Weights, true>);
+    queue(split_attention_kernel<Target, Dim, Weights, false>, memory);
   }
-  queue(split_attention_kernel<Target, Dim, Weights, false>);
 }
 
 template <int Target, AttentionWeights Weights>

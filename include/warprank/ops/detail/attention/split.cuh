@@ -12,11 +12,13 @@
 /// of which each sees those before it. Queries, keys and values go from global memory straight into fragments; a lane
 /// loads neighbouring columns of the values, and pairs those of two events.
 ///
-/// From launch to store: the descriptor, which is read before the launch before has ended, and one trip to memory where
+/// From launch to store: addresses, which are read before the launch before has ended, and one trip to memory where
 /// there is one parent, as counts, queries, keys and values of the first step are requested together; two where there
-/// are several parents. One barrier. In flight: of each warp 16 keys and values and the queries. The prototype of this
-/// kernel, of 8 warps and 16 events, takes 3.7 us for 100 items and 200 events of one head of 64, and 7.0 us for 1000
-/// events, on an H100; steps of 32 events are 7 % faster there and slower where there are many units.
+/// are several parents. One barrier. In flight: of each warp 16 keys and values and the queries; the keys of the next
+/// step are requested as soon as those of a step are multiplied. What else a descriptor says is a parameter: all warps
+/// of a T4 would take 500 cycles to load it. The prototype of this kernel, of 8 warps and 16 events, takes 3.7 us for
+/// 100 items and 200 events of one head of 64, and 7.0 us for 1000 events, on an H100; steps of 32 events are 7 %
+/// faster there and slower where there are many units.
 
 #include <cstdint>
 
@@ -80,9 +82,9 @@ WARPRANK_DEVICE int find_window(const SiluSplitDescriptor& d, const SplitUnit& u
 /// What a block of so many warps does. `HasWindow`: whether an attention of the launch may have one. `Bias`: NoBias, or
 /// LaneBias where one may have that; it lies behind the descriptor.
 template <int Target, int Dim, int Warps, AttentionWeights Weights, bool HasWindow, class Bias = NoBias>
-WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor) {
+WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor, const SplitLaunch<Weights>& launch) {
   using namespace device;  // NOLINT: the vocabulary of kernels
-  const SplitDescriptorOf<Weights> d = load_whole(descriptor);
+  const SplitDescriptorOf<Weights> d = load_split<Weights>(descriptor, launch);
   wait_for_previous_launch();
   const int head = static_cast<int>(block_index().y);
   const int64_t number = block_index().x;
@@ -123,8 +125,8 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor) 
   if constexpr (HasWindow) {
     if (has_window) event += find_window(d, unit, first_seen, last_first_seen);
   }
-  if (event < event_limit) part.request_events(d, k, v, event, event_limit);
   if (event < event_limit || adds_own) part.request_queries(d, q, item_limit);
+  if (event < event_limit) part.request_keys(d, k, event, event_limit), part.request_values(d, v, event, event_limit);
   if (has_one_parent) {
     use_from_here(num_parents), use_from_here(num_items), use_from_here(num_events);
     const int64_t rest = num_parents > 0 ? num_items - unit.first_item : 0;
@@ -146,11 +148,14 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor) 
   }
   part.clear();
   while (event < unit.num_events) {
-    const int first_of_step[2] = {first_seen[0] - event, first_seen[1] - event};
+    const int first_of_step[2] = {first_seen[0] - event, first_seen[1] - event}, next = event + Warps * split_events;
+    const auto request_next = [&] {
+      if (next < unit.num_events) part.request_keys(d, k, next, unit.num_events);
+    };
     part.template add<HasWindow>(d.factor, unit.num_events - event, d.is_causal != 0, first_of_step,
-                                 event < last_first_seen, bias, event);
-    event += Warps * split_events;
-    if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
+                                 event < last_first_seen, bias, event, request_next);
+    event = next;
+    if (event < unit.num_events) part.request_values(d, v, event, unit.num_events);
   }
   if constexpr (is_silu) {
     if (adds_own) {
@@ -166,8 +171,10 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptor) 
 /// The grid: units, heads, attentions.
 template <int Target, int Dim, AttentionWeights Weights, bool HasWindow>
 WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
-split_attention_kernel(const SplitDescriptorOf<Weights>* descriptors) {
-  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights, HasWindow>(descriptors + device::block_index().z);
+split_attention_kernel(const SplitDescriptorOf<Weights>* descriptors,
+                       const WARPRANK_GRID_CONSTANT SplitLaunch<Weights> launch) {
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights, HasWindow>(descriptors + device::block_index().z,
+                                                                                 launch);
 }
 
 /// With a bias heads of 64 columns would spill in the registers of as many blocks.
@@ -178,9 +185,10 @@ inline constexpr int biased_split_min_blocks =
 /// The same of attentions that may have a bias, with the weights of silu.
 template <int Target, int Dim>
 WARPRANK_KERNEL((split_threads<Target, Dim>), (biased_split_min_blocks<Target, Dim>))
-biased_split_attention_kernel(const BiasedSplitDescriptor* descriptors) {
+biased_split_attention_kernel(const BiasedSplitDescriptor* descriptors,
+                              const WARPRANK_GRID_CONSTANT SplitLaunch<AttentionWeights::silu> launch) {
   attend_split<Target, Dim, split_policy<Target, Dim>.warps, AttentionWeights::silu, true, LaneBias>(
-      descriptors + device::block_index().z);
+      descriptors + device::block_index().z, launch);
 }
 
 }}}  // namespace warprank::v0::detail::attention

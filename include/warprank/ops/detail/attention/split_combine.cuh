@@ -13,6 +13,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/split_unit.cuh"
+#include "warprank/ops/detail/common/row_lanes.cuh"
 
 namespace warprank { inline namespace v0 { namespace detail::attention {
 
@@ -70,16 +71,12 @@ struct SplitParts {
       const int column = (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
       if (spoilt_v != nullptr) take_in_spoilt(spoilt_v + column, d, unit, row, y);
       const int64_t place = (unit.first_item + row) * d.y_stride + first_column + column;
+      WARPRANK_UNROLL
+      for (float& value : y) value *= inverse;
       if (d.is_half != 0) {
-        device::Vector<float16, columns> narrowed;
-        WARPRANK_UNROLL
-        for (int i = 0; i < columns; ++i) narrowed[i] = device::narrow<float16>(y[i] * inverse);
-        device::store_vector(static_cast<float16*>(d.y) + place, narrowed);
+        store_values(static_cast<float16*>(d.y) + place, y);
       } else {
-        Columns all;
-        WARPRANK_UNROLL
-        for (int i = 0; i < columns; ++i) all[i] = y[i] * inverse;
-        device::store_vector(static_cast<float*>(d.y) + place, all);
+        store_values(static_cast<float*>(d.y) + place, y);
       }
     }
   }
@@ -99,7 +96,7 @@ struct SplitParts {
     for (int i = first; i < end; ++i) {
       WARPRANK_UNROLL
       for (int c = 0; c < columns; ++c) {
-        const float value = device::widen(device::load(&values[i * d.v_stride + c])), nothing = value - value;
+        const float value = device::widen(device::load(&values[int64_t{i} * d.v_stride + c])), nothing = value - value;
         if (nothing != 0) y[c] = nothing;
       }
     }

@@ -19,27 +19,34 @@ namespace warprank { inline namespace v0 { namespace detail::attention {
 inline constexpr int split_items = 16;   ///< of a block: the rows of an mma
 inline constexpr int split_events = 16;  ///< of a step
 
-/// An attention as it lies in device memory.
-struct alignas(16) SplitDescriptor {
+/// What of an attention may be elsewhere at the next launch.
+struct SplitAddresses {
   const float16 *q, *k, *v;  ///< rows of all heads
   void* y;
-  int64_t q_stride, k_stride, v_stride, y_stride;
   const int64_t *num_parents, *item_offsets, *history_offsets;
-  int64_t max_parents, max_items;
+  int64_t max_parents;
+};
+
+/// An attention as it lies in device memory.
+struct alignas(16) SplitDescriptor : SplitAddresses {
+  uint32_t q_stride, k_stride, v_stride, y_stride;
+  int64_t max_items;
   int max_events, heads;
   float factor;                ///< of scores: scale, and log2(e) for a softmax
   int16_t is_half, is_causal;  ///< y; an item sees no event behind it
+  int64_t unused;              ///< no member of what comes beside is here
 };
-static_assert(sizeof(SplitDescriptor) == 128);
+static_assert(sizeof(SplitDescriptor) == 112);
 
 /// With the weights of silu: what comes beside.
 struct alignas(16) SiluSplitDescriptor : SplitDescriptor {
   const float16 *own_k, *own_v;  ///< a key and a value more of each item; null: none
-  int64_t own_k_stride, own_v_stride;
+  uint32_t own_k_stride, own_v_stride;
   float share;  ///< of sums
   Window window;
+  int nothing[3];
 };
-static_assert(sizeof(SiluSplitDescriptor) == 176);
+static_assert(sizeof(SiluSplitDescriptor) == 160);
 
 /// With biases.
 struct alignas(16) BiasedSplitDescriptor : SiluSplitDescriptor {
@@ -50,6 +57,29 @@ static_assert(sizeof(BiasedSplitDescriptor) == sizeof(SiluSplitDescriptor) + siz
 template <AttentionWeights Weights>
 using SplitDescriptorOf =
     std::conditional_t<Weights == AttentionWeights::softmax, SplitDescriptor, SiluSplitDescriptor>;
+
+/// The attentions of a launch as its parameter. Of descriptors in memory, which all lanes take as long to load as rows,
+/// only the addresses are loaded.
+template <AttentionWeights Weights>
+struct SplitLaunch {
+  static constexpr int max_attentions = 16;
+  SplitDescriptorOf<Weights> attentions[max_attentions];
+};
+
+/// The block's attention.
+template <AttentionWeights Weights>
+WARPRANK_DEVICE SplitDescriptorOf<Weights> load_split(const SplitDescriptorOf<Weights>* descriptor,
+                                                      const SplitLaunch<Weights>& launch) {
+  const auto number = device::block_index().z;
+  SplitDescriptorOf<Weights> to = launch.attentions[number];
+  static_cast<SplitAddresses&>(to) = load_whole(static_cast<const SplitAddresses*>(descriptor));
+  to.max_parents = launch.attentions[number].max_parents;
+  if constexpr (Weights == AttentionWeights::silu) {
+    const auto own = device::load_vector_read_only<2>(reinterpret_cast<const uint64_t*>(&descriptor->own_k));
+    to.own_k = reinterpret_cast<const float16*>(own[0]), to.own_v = reinterpret_cast<const float16*>(own[1]);
+  }
+  return to;
+}
 
 /// What a block computes: items of one parent, and the events that they see.
 struct SplitUnit {

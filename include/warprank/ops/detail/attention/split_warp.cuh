@@ -46,32 +46,32 @@ struct SplitPart {
   /// Which event of a step the lane's i-th values are of.
   static WARPRANK_DEVICE int event_of_values(int i) { return device::lane_index() % 4 * 2 + i / 2 * 8 + i % 2; }
 
-  /// Requests the step from `event` on, where there are `limit` events; behind them the last one again.
-  WARPRANK_DEVICE void request_events(const SplitDescriptor& d, const float16* k, const float16* v, int event,
-                                      int limit) {
+  /// Request the step from `event` on, where there are `limit` events; behind them the last one again.
+  WARPRANK_DEVICE void request_keys(const SplitDescriptor& d, const float16* k, int event, int limit) {
     const int g = device::lane_index() / 4;
-    const auto row = [limit](int i) { return i < limit ? i : limit - 1; };
     WARPRANK_UNROLL
-    for (int n = 0; n < 2; ++n) load_factor_ahead(k + row(event + 8 * n + g) * d.k_stride, keys[n]);
+    for (int n = 0; n < 2; ++n) load_factor_ahead(k + offset_of(row_of(event + 8 * n + g, limit), d.k_stride), keys[n]);
+  }
+  WARPRANK_DEVICE void request_values(const SplitDescriptor& d, const float16* v, int event, int limit) {
+    const int g = device::lane_index() / 4;
     WARPRANK_UNROLL
     for (int i = 0; i < 4; ++i)
-      load_words_ahead(v + row(event + event_of_values(i)) * d.v_stride + g * (Dim / 8), values[i]);
+      load_words_ahead(v + offset_of(row_of(event + event_of_values(i), limit), d.v_stride) + g * (Dim / 8), values[i]);
   }
   WARPRANK_DEVICE void request_queries(const SplitDescriptor& d, const float16* q, int limit) {
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
-      const int row = lower * 8 + device::lane_index() / 4;
-      load_factor_ahead(q + (row < limit ? row : limit - 1) * d.q_stride, queries[lower]);
+      load_factor_ahead(q + offset_of(row_of(lower * 8 + device::lane_index() / 4, limit), d.q_stride), queries[lower]);
     }
   }
 
   /// Adds the step that was requested, of which `rest` events are seen, or exist. The last ones of a causal unit are
   /// its own rows, of which each sees itself and those before it. With a window the lane's rows see no event of the
   /// step before `first`, and `is_edge` says whether a row of the warp does not see all for this reason. `bias` is that
-  /// of the step's events, from `event` on.
-  template <bool HasWindow, class Bias>
+  /// of the step's events, from `event` on. `request_next` is called as soon as other keys may come.
+  template <bool HasWindow, class Bias, class RequestNext>
   WARPRANK_DEVICE void add(float factor, int rest, bool is_causal, const int (&first)[2], bool is_edge,
-                           const Bias& bias, int event) {
+                           const Bias& bias, int event, RequestNext request_next) {
     const bool are_rows = is_causal && rest <= split_events;
     if (rest < split_events) {  // whatever lies behind the last event
       WARPRANK_UNROLL
@@ -89,6 +89,7 @@ struct SplitPart {
       WARPRANK_UNROLL
       for (int n = 0; n < 2; ++n) gemm::multiply_step<Target>(scores[n], a, keys[n][w], keys[n][w + 1], true);
     }
+    request_next();
     uint32_t weights[4];
     if constexpr (is_softmax) {
       weigh(factor, seen, scores, weights);
@@ -104,12 +105,11 @@ struct SplitPart {
     if (are_rows || (HasWindow && is_edge)) take_out_spoilt();
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
-      using device::high_half, device::low_half, device::pack_halves;
-      gemm::multiply_step<Target>(sums[2 * w], weights, pack_halves(low_half(values[0][w]), low_half(values[1][w])),
-                                  pack_halves(low_half(values[2][w]), low_half(values[3][w])), true);
-      gemm::multiply_step<Target>(sums[2 * w + 1], weights,
-                                  pack_halves(high_half(values[0][w]), high_half(values[1][w])),
-                                  pack_halves(high_half(values[2][w]), high_half(values[3][w])), true);
+      using device::pack_high_halves, device::pack_low_halves;
+      gemm::multiply_step<Target>(sums[2 * w], weights, pack_low_halves(values[0][w], values[1][w]),
+                                  pack_low_halves(values[2][w], values[3][w]), true);
+      gemm::multiply_step<Target>(sums[2 * w + 1], weights, pack_high_halves(values[0][w], values[1][w]),
+                                  pack_high_halves(values[2][w], values[3][w]), true);
     }
   }
 
@@ -122,11 +122,11 @@ struct SplitPart {
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const int rank = lower * 8 + device::lane_index() / 4, row = rank < limit ? rank : limit - 1;
-      load_factor_ahead(own_k + row * d.own_k_stride, own_keys[lower]);
+      load_factor_ahead(own_k + offset_of(row, d.own_k_stride), own_keys[lower]);
       WARPRANK_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int column = (device::lane_index() % 4 * 2 + i) * (Dim / 8);
-        load_words_ahead(own_v + row * d.own_v_stride + column, own_values[2 * lower + i]);
+        load_words_ahead(own_v + offset_of(row, d.own_v_stride) + column, own_values[2 * lower + i]);
       }
     }
     WARPRANK_UNROLL
@@ -150,6 +150,12 @@ struct SplitPart {
   }
 
  private:
+  static WARPRANK_DEVICE int row_of(int i, int limit) { return i < limit ? i : limit - 1; }
+  /// By one multiplication: without signs, of 32 bits.
+  static WARPRANK_DEVICE uint64_t offset_of(int row, uint32_t stride) {
+    return uint64_t{static_cast<uint32_t>(row)} * stride;
+  }
+
   /// Values that are not finite become 0: their weight of 0 would be NaN in rows that do not see them.
   WARPRANK_DEVICE void take_out_spoilt() {
     WARPRANK_UNROLL
