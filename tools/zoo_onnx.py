@@ -50,8 +50,7 @@ class OfOnnx:
         return self._session.run(None, self.batch)
 
     def difference(self, axes):
-        """Of the scores of the file as warprank.onnx converts it from onnxruntime's, as a share of the largest; where
-        neither is a number there is none."""
+        """Of the scores of the file as warprank.onnx converts it from onnxruntime's, as a share of the largest."""
         import warprank.onnx
         exported = wr.onnx.export(self.path, axes and {name: axes[name] for name in self.batch})
         scores = exported.score(self.batch)
@@ -60,8 +59,8 @@ class OfOnnx:
 
 
 def of_output(scores, wanted):
-    """NaN where one of both is no number."""
-    is_none = np.isnan(scores) & np.isnan(wanted)
+    """Where onnxruntime has a number; NaN where it has one and the conversion has none."""
+    is_none = np.isnan(wanted)
     largest = np.abs(wanted).max(where=~is_none, initial=1)
     return float(np.abs(scores - wanted).max(where=~is_none, initial=0) / largest)
 
