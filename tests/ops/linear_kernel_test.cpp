@@ -368,6 +368,55 @@ TEST(LinearKernel, GivesARowTheSameBitsWhateverItsNeighbours) {
   });
 }
 
+/// Staged tiles of 64 x 64 have a kernel for plain layers with every activation, others for relu and none.
+TEST(LinearKernel, MatchesTheOracleForPlainLayersWithAnyActivation) {
+  using Kind = ActivationKind;
+  for_each_target([](const Config& config) {
+    for (const Tiling tiling : {Tiling{LinearTile::staged_64x64, 1}, in_parts, Tiling{LinearTile::direct_16x16, 1}})
+      for (const Kind kind : {Kind::leaky_relu, Kind::elu, Kind::prelu, Kind::dice, Kind::sigmoid, Kind::tanh,
+                              Kind::gelu, Kind::gelu_tanh, Kind::silu}) {
+        const bool is_whole = tiling.tile == LinearTile::staged_64x64 && tiling.parts == 1;
+        if (!is_whole && kind != Kind::silu && kind != Kind::dice) continue;
+        SCOPED_TRACE(tiling.to_string() + " " + warprank::name_of_enum(kind));
+        std::vector<LinearCase> cases;
+        for (int operands = 0; operands < 8; ++operands) {
+          Extras extras;
+          extras.activation = {kind, 0.25f};
+          extras.multiply = operands % 2 == 1, extras.residual = operands / 2 % 2 == 1;
+          extras.half_operands = operands >= 4, extras.half_y = operands % 3 != 0;
+          if (operands == 5) extras.segment_sizes = {30, 0, 40};
+          cases.emplace_back(70, 264, operands == 5 ? 40 : 8, extras);
+        }
+        for (const std::vector<LinearCase>& all : {cases, with_int8(cases)}) {
+          std::vector<std::unique_ptr<DeviceLayer>> layers;
+          std::vector<LinearLayer> views;
+          for (const LinearCase& c : all)
+            views.push_back(layers.emplace_back(std::make_unique<DeviceLayer>(c))->view());
+          DeviceLaunch launch(views, config.target, tiling);
+          EXPECT_EQ(launch.launch().is_plain(), tiling.tile == LinearTile::staged_64x64);
+          launch.run();
+          for (const auto& layer : layers) layer->expect_right();
+        }
+      }
+  });
+}
+
+/// They are cut as if they were not plain: what plain layers cost was measured without other activations.
+TEST(LinearKernel, CutsPlainLayersWithAnActivationLikeOthers) {
+  reset({});
+  Extras with_silu, unaligned;
+  with_silu.activation = warprank::silu;
+  unaligned.is_aligned = false;
+  for (const int64_t rows : {100, 600, 4000}) {
+    with_silu.more_rows = unaligned.more_rows = rows;
+    const LinearCase c(1, 64, 512, with_silu), other(1, 64, 512, unaligned);
+    DeviceLayer device(c), other_device(other);
+    const LinearLayer layer = device.view(), other_layer = other_device.view();
+    EXPECT_EQ(LinearLaunch({&layer, 1}, 75).tiling().to_string(),
+              LinearLaunch({&other_layer, 1}, 75).tiling().to_string());
+  }
+}
+
 /// The same of the kernels for plain layers.
 TEST(LinearKernel, GivesAPlainRowTheSameBitsWhateverItsNeighbours) {
   for_each_target([](const Config& config) {

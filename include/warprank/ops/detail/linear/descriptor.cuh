@@ -32,6 +32,7 @@ struct alignas(16) ProductDescriptor {
   bool weights_first;   ///< ahead of the number of rows: where all blocks run at once, none waits for one without rows
   bool has_two_stages;  ///< of staged tiles before sm_80: in shared memory; else one
   bool has_operands;    ///< of plain layers: more than a bias and FP16 outputs (linear/plain.cuh)
+  bool has_switches;    ///< of these: another activation than relu, or operands that are not of the types in plans
 
   /// Unless it is a head.
   WARPRANK_DEVICE const uint32_t* tiles() const { return static_cast<const uint32_t*>(weights); }

@@ -11,10 +11,10 @@
 /// the wait for the launch before. A block has 48 to 96 KB of operands on their way; direct tiles have one barrier,
 /// staged ones one for each stage and two before the outputs, whose rows are stored by whole vectors.
 ///
-/// Plain layers (is_plain) have kernels of their own, without groups, gathering and switches; cross layers,
-/// those with the row bias of a late broadcast and a user's shares of either are among them where all rows are whole
-/// vectors. They have 80 registers a thread where the general kernel has 94, in tiles of 16 x 16, and a third of its
-/// code.
+/// Plain layers (is_plain) have kernels of their own, without groups and gathering, and but for tiles of 64 x 64
+/// without switches; cross layers, those with the row bias of a late broadcast or a residual and a user's shares of
+/// either are among them where all rows are whole vectors. They have 80 registers a thread where the general kernel has
+/// 94, in tiles of 16 x 16, and a third of its code.
 ///
 /// On an H100 the prototype of these kernels took 1.9-2.7 us for up to 100 rows of (256, 256) and (600, 256), where
 /// cuBLASLt took 2.6-3.3 and the library's former kernel 5.2-7.8; for 1000 rows of (1024, 1024) it took 9.7, and those
@@ -134,6 +134,7 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
     shared.num_columns = layer.outputs - first_column;
     shared.is_relu = layer.is_relu;
     shared.has_operands = layer.has_operands;
+    shared.has_switches = layer.has_switches;
   }
 
   if constexpr (Product::is_direct) {
@@ -205,11 +206,24 @@ plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, u
         staged[row * stride + column] = shared.scaled(sum, column) + shared.bias[column];
       });
       device::sync_block();
-      for_each_piece(std::integral_constant<int, 4>{}, [&](int row, int column) {
-        const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(staged + row * stride + column);
-        float values[4] = {four[0], four[1], four[2], four[3]};
+      const auto finish = [&](auto f) {
+        for_each_piece(std::integral_constant<int, 4>{}, [&](int row, int column) {
+          const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(staged + row * stride + column);
+          float values[4] = {four[0], four[1], four[2], four[3]};
+          f(row, column, values);
+        });
+      };
+      const auto with_operands = [&](int row, int column, float(&values)[4]) {
         shared.finish_with_operands(row, column, values);
-      });
+      };
+      if constexpr (Product::takes_switches) {
+        const auto by_switches = [&](int row, int column, float(&values)[4]) {
+          shared.finish_by_switches(row, column, values);
+        };
+        shared.has_switches ? finish(by_switches) : finish(with_operands);
+      } else {
+        finish(with_operands);
+      }
     } else {
       constexpr int stride = tile_columns + 8;
       auto* const staged = device::dynamic_shared<float16>();

@@ -125,24 +125,25 @@ Descriptor describe(const Layer& layer) {
   to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
   to.is_head = halves.is_head();
   to.is_relu = layer.activation.kind == ActivationKind::relu;
+  const auto is_of = [](const auto& m, bool is_half) { return m.data == nullptr || m.is_half == is_half; };
+  to.has_switches = (layer.activation.kind != ActivationKind::identity && !to.is_relu) ||
+                    !is_of(to.epilogue.row_bias, false) || !is_of(to.epilogue.multiply, true) ||
+                    !is_of(to.epilogue.residual, true);
   to.has_operands = layer.row_bias.values.data != nullptr || layer.multiply.data != nullptr ||
-                    layer.residual.data != nullptr || layer.y.type != DType::f16;
+                    layer.residual.data != nullptr || layer.y.type != DType::f16 || to.has_switches;
   return to;
 }
 
-/// Whether plain_linear_kernel computes a layer: identity or relu; a row bias in FP32, a factor and a residual in FP16,
-/// as plans have them; and rows of everything of whole vectors.
+/// Whether plain_linear_kernel computes a layer, if its tile takes what the layer has behind the products: a residual
+/// comes last, and rows of everything are of whole vectors.
 inline bool is_plain(const Descriptor& layer) {
   const gemm::Epilogue& epilogue = layer.epilogue;
-  const ActivationKind f = epilogue.activation.kind;
-  const auto is_whole = [](const auto& m, bool is_half) {
-    return m.data == nullptr ||
-           (m.is_half == is_half && reinterpret_cast<uintptr_t>(m.data) % 16 == 0 && m.stride % (is_half ? 8 : 4) == 0);
+  const auto is_whole = [](const auto& m) {
+    return m.data == nullptr || (reinterpret_cast<uintptr_t>(m.data) % 16 == 0 && m.stride % (m.is_half ? 8 : 4) == 0);
   };
   return !layer.is_head && layer.groups.num_groups == 0 && layer.x_is_aligned && layer.inputs % 8 == 0 &&
-         (f == ActivationKind::identity || f == ActivationKind::relu) && is_whole(epilogue.row_bias, false) &&
-         is_whole(epilogue.multiply, true) && is_whole(epilogue.residual, true) && !epilogue.residual_first &&
-         is_whole(epilogue.y, epilogue.y.is_half) && epilogue.width % 8 == 0;
+         is_whole(epilogue.row_bias) && is_whole(epilogue.multiply) && is_whole(epilogue.residual) &&
+         !epilogue.residual_first && is_whole(epilogue.y) && epilogue.width % 8 == 0;
 }
 
 /// Checks the layers and cuts them into blocks: as `tiling` says, or else by the table, so that capacities, shapes,
@@ -166,12 +167,15 @@ Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tilin
     sizes.push_back({layer.x.rows, layer.x.cols, layer.y.cols});
     plan.is_int8 = layer.weight_type == DType::i8;
   }
+  const auto any = [&](auto property) {
+    return std::any_of(plan.descriptors.begin(), plan.descriptors.end(), property);
+  };
+  const bool have_switches = any([](const Descriptor& d) { return d.has_switches; });
+  const bool have_operands = any([](const Descriptor& d) { return d.has_operands; });
   plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain);
-  plan.tiling = tiling != nullptr ? *tiling : choose_tiling(sizes, plan.is_plain, target);
+  plan.tiling = tiling != nullptr ? *tiling : choose_tiling(sizes, plan.is_plain && !have_switches, target);
   const TileShape& shape = tile_shape(plan.tiling.tile);
-  const auto has_operands = [](const Descriptor& layer) { return layer.has_operands; };
-  if (!shape.takes_operands && std::any_of(plan.descriptors.begin(), plan.descriptors.end(), has_operands))
-    plan.is_plain = false;
+  if ((have_operands && !shape.takes_operands) || (have_switches && !shape.takes_switches())) plan.is_plain = false;
   if (!plan.is_plain && !shape.is_general)
     problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
   if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut))

@@ -2,8 +2,8 @@
 #pragma once
 
 /// What plain layers (is_plain) have behind their products: y = f(sum + bias + row_bias) * multiply + residual,
-/// in the order of gemm/epilogue.cuh, with f identity or relu. All is read and written by whole vectors. Layers that
-/// have a bias alone and FP16 outputs look nothing up for the rest.
+/// in the order of gemm/epilogue.cuh. All is read and written by whole vectors. Layers that have a bias alone and FP16
+/// outputs look nothing up for the rest.
 
 #include <cstdint>
 #include <type_traits>
@@ -39,7 +39,7 @@ struct PlainStorage : TileScales<Columns, HasScales> {
   float16* y;  ///< of the tile
   int64_t y_stride, first_row;
   int first_column, num_rows, num_columns;  ///< that exist
-  bool is_relu, is_last, has_operands;
+  bool is_relu, is_last, has_operands, has_switches;
 
   WARPRANK_DEVICE float activated(float value) const { return is_relu && value < 0 ? 0.0f : value; }
   WARPRANK_DEVICE float16 finished(float sum, float own_bias) const {
@@ -90,6 +90,44 @@ struct PlainStorage : TileScales<Columns, HasScales> {
       if (has_factor) values[c] *= device::widen(factor[c]);
       if (has_residual) values[c] += device::widen(residual[c]);
     }
+    store_columns(row, column, values);
+  }
+
+  /// The same of a layer with any activation, and with operands of either type (has_switches).
+  WARPRANK_DEVICE void finish_by_switches(int row_of_tile, int column_of_tile, float (&values)[4]) const {
+    const gemm::Epilogue& epilogue = operands.epilogue;
+    const int64_t row = first_row + row_of_tile;
+    const int column = first_column + column_of_tile;
+    const auto load = [&](const gemm::Operand<const void>& from, int64_t from_row) {
+      device::Vector<float, 4> four{};
+      if (from.data == nullptr) return four;
+      const int64_t at = from_row * from.stride + column;
+      if (!from.is_half) return device::load_vector<4>(static_cast<const float*>(from.data) + at);
+      const auto halves = device::load_vector<4>(static_cast<const float16*>(from.data) + at);
+      WARPRANK_UNROLL
+      for (int c = 0; c < 4; ++c) four[c] = device::widen(halves[c]);
+      return four;
+    };
+    const bool has_row_bias = epilogue.row_bias.data != nullptr, has_factor = epilogue.multiply.data != nullptr,
+               has_residual = epilogue.residual.data != nullptr;
+    const auto row_bias = load(epilogue.row_bias, has_row_bias ? bias_rows[row_of_tile] : 0);
+    const auto factor = load(epilogue.multiply, row), residual = load(epilogue.residual, row);
+    WARPRANK_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      if (has_row_bias) values[c] += row_bias[c];
+    }
+    activate(epilogue.activation, values, column, epilogue.width);
+    WARPRANK_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      if (has_factor) values[c] *= factor[c];
+      if (has_residual) values[c] += residual[c];
+    }
+    store_columns(row, column, values);
+  }
+
+ private:
+  WARPRANK_DEVICE void store_columns(int64_t row, int column, const float (&values)[4]) const {
+    const gemm::Epilogue& epilogue = operands.epilogue;
     const auto store = [&](auto* to) {
       using Value = std::remove_reference_t<decltype(*to)>;
       device::Vector<Value, 4> four;

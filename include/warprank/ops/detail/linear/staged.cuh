@@ -21,6 +21,7 @@ class StagedProduct {
  public:
   static constexpr TileShape shape = tile_shape(Tile);
   static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut;
+  static constexpr bool takes_switches = shape.takes_switches();
   static constexpr int threads = shape.threads(), warps_across = shape.columns / shape.warp_columns;
   static constexpr int64_t part_size = shape.part_size();
   static constexpr int strips = shape.warp_rows / 8, pairs = shape.warp_columns / 16;
