@@ -28,24 +28,30 @@ struct LoadedInputs {
   device::Vector<uint32_t, 4> floats[floats_in_flight];
   uint32_t ones[floats_in_flight];
 
-  /// `row_of(input)` is where the lane's row is, `vector_of(i)` where the i-th of floats is if it is a learned vector.
-  template <class RowOf, class VectorOf>
-  WARPRANK_DEVICE void load(const OneProgram& one, int column, RowOf row_of, VectorOf vector_of) {
+  /// Of row n, the unit's `row`th. `vectors` is where floats are that are learned vectors.
+  template <bool HasAncestors, class AncestorRows>
+  WARPRANK_DEVICE void load(const OneProgram& one, uint32_t n, int row, int column, const AncestorRows& ancestor_rows,
+                            const unsigned char* const (&vectors)[floats_in_flight]) {
+    const auto row_of = [&](const PlainInput& input) {
+      if constexpr (!HasAncestors) return input.data + uint64_t{n} * input.row_bytes;
+      const int64_t of_input = input.ancestor < 0 ? n : ancestor_rows[input.ancestor][row];
+      return input.data + of_input * input.row_bytes;
+    };
     for_few<floats_in_flight>(one.num_floats, [&](int i) {
       const bool is_vector = one.floats[i].ancestor == PlainInput::is_vector;
-      const unsigned char* const row = is_vector ? vector_of(i) : row_of(one.floats[i]);
-      floats[i] = device::load_vector<4>(device::global(reinterpret_cast<const uint32_t*>(row)) + column);
+      const unsigned char* const from = is_vector ? vectors[i] : row_of(one.floats[i]);
+      floats[i] = device::load_vector<4>(device::global(reinterpret_cast<const uint32_t*>(from)) + column);
     });
     for_few<loads_in_flight>(one.num_halves, [&](int i) {
       halves[i] = device::load_vector<2>(reinterpret_cast<const uint32_t*>(row_of(one.halves[i])) +
                                          static_cast<uint32_t>(column) / 2);
     });
     for_few<floats_in_flight>(one.num_ones, [&](int i) {
-      const unsigned char* const row = row_of(one.ones[i]);
+      const unsigned char* const from = row_of(one.ones[i]);
       if ((one.halves_of_ones >> i & 1) != 0) {
-        ones[i] = device::bits_of_float(device::widen(device::load(reinterpret_cast<const float16*>(row))));
+        ones[i] = device::bits_of_float(device::widen(device::load(reinterpret_cast<const float16*>(from))));
       } else {
-        ones[i] = device::load(reinterpret_cast<const uint32_t*>(row));
+        ones[i] = device::load(reinterpret_cast<const uint32_t*>(from));
       }
     });
   }
@@ -108,16 +114,10 @@ one_program_kernel(const WARPRANK_GRID_CONSTANT OneProgram one) {
         const auto at = static_cast<uint32_t>(device::in_register(static_cast<int>(offsetof(OneProgram, functions))));
         const PackedOperation first = read_operation(one, at);
         LoadedInputs inputs;
-        const auto vector_of = [&](int i) { return vectors[i]; };
         if (one.num_ancestors == 0) {
-          const auto row_of = [&](const PlainInput& input) { return input.data + uint64_t{n} * input.row_bytes; };
-          inputs.load(one, column, row_of, vector_of);
+          inputs.load<false>(one, n, row, column, ancestor_rows, vectors);
         } else {
-          const auto row_of = [&](const PlainInput& input) {
-            const int64_t of_input = input.ancestor < 0 ? n : ancestor_rows[input.ancestor][row];
-            return input.data + of_input * input.row_bytes;
-          };
-          inputs.load(one, column, row_of, vector_of);
+          inputs.load<true>(one, n, row, column, ancestor_rows, vectors);
         }
         inputs.to_slots(one, slots);
         float values[row_vector_size] = {};
