@@ -217,7 +217,7 @@ class ColumnWalk(Walk):
         stack = outputs[::-1]
         while stack:
             tensor = stack.pop()
-            key, op, value = tensor.ref(), tensor.op, self._values[tensor.ref()]
+            key, op, value = tensor.ref(), tensor.op, self._values.get(tensor.ref())
             if key in seen or not isinstance(value, OF_BATCHES):
                 continue
             seen.add(key)

@@ -20,12 +20,13 @@ from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, SIZES
 from .negative_ids import FromTheEnd, without_negative_ids
+from .recurrent import Events, States
 from .tracing import OfFeatures, Traced, Variable
 from .walk import Walk, executed
 
 # Constants that are made of one parameter belong to its layer.
 MADE_OF_ONE = MOVES | SAME | {"Cast", "GatherV2"}
-LOOPS = frozenset("While StatelessWhile If StatelessIf Case StatelessCase TensorListFromTensor".split())
+BRANCHES = frozenset("If StatelessIf Case StatelessCase".split())
 
 
 class Program(LoweredProgram, Walk):
@@ -121,7 +122,7 @@ class Program(LoweredProgram, Walk):
                 return args
             if op.type in SIZES and isinstance(args[0], Value):
                 return executed(op, [np.zeros(with_rows(args[0], self.batch).shape, np.float32)])
-            if not any(isinstance(x, Value) for x in args):
+            if not any(isinstance(x, (Value, Events, States)) for x in args):
                 return self._constant(op, args)
             return self._of_batches(op, args)
         except Unsupported as problem:
@@ -135,8 +136,8 @@ class Program(LoweredProgram, Walk):
     def _of_batches(self, op: tf.Operation, args: list[Any]) -> Any:
         if op.type in MOVES or (op.type == "GatherV2" and isinstance(args[0], Value)):
             return move(lambda *given: executed(op, list(given)), args, {}, self.batch, lambda cells: cells)
-        if op.type in LOOPS:
-            raise Unsupported("a graph without loops and branches by values, as recurrent layers have", op.type)
+        if op.type in BRANCHES:
+            raise Unsupported("a graph without branches by values", op.type)
         if op.type not in HANDLERS:
             raise Unsupported("an op of the model language", "none that does this")
         handler = HANDLERS[op.type]

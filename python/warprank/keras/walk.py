@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from ..lowering.cells import Unsupported
-from .handlers import CALLS
+from .handlers import CALLS, SAME
 from .tracing import Traced
 
 
@@ -38,12 +38,12 @@ class Walk(ABC):
             if all(tensor.ref() in self._values for tensor in op.outputs):
                 stack.pop()
                 continue
-            missing = [x.op for x in op.inputs if x.ref() not in self._values]
+            missing = [x.op for x in op.inputs if x.ref() not in self._values and not _tells_shape(op, x)]
             if missing:
                 stack += missing[::-1]
                 continue
             stack.pop()
-            made = self._apply(op, [self._values[x.ref()] for x in op.inputs])
+            made = self._apply(op, [self._values.get(x.ref()) for x in op.inputs])
             made = list(made) if isinstance(made, (list, tuple)) else [made] * len(op.outputs)
             for tensor, value in zip(op.outputs, made):
                 self._values.setdefault(tensor.ref(), value)
@@ -54,11 +54,39 @@ class Walk(ABC):
         return self._outputs(zip(graph.inputs, args), graph.outputs)
 
     def body(self, op: tf.Operation) -> tf.Graph:
-        """What a call calls, as a graph of its own: another one calls other tensors."""
-        assert op.type in CALLS
+        """What a call calls, or a loop does at each step, as a graph of its own: another one calls other tensors."""
         if op not in self._traced.bodies:
-            self._traced.bodies[op] = function_def_to_graph(self._functions[op.get_attr("f").name])
+            name = op.get_attr("f" if op.type in CALLS else "body").name
+            self._traced.bodies[op] = function_def_to_graph(self._functions[name])
         return self._traced.bodies[op]
+
+
+def _tells_shape(op: tf.Operation, given: tf.Tensor) -> bool:
+    """Whether a loop, or an op of a list, takes something as a shape alone, which may be made of its first step."""
+    if op.type in ("While", "StatelessWhile"):
+        return given.op.type in ("ZerosLike", "TensorListReserve")
+    return op.type in ("TensorListFromTensor", "TensorListStack") and given is not op.inputs[0]
+
+
+def computed(graph: tf.Graph, given: Sequence[Any], wanted: Sequence[tf.Tensor]) -> list[np.ndarray]:
+    """What the body of a loop gives in FP64 for its inputs; of lists those have the event that is taken."""
+    values = {tensor.ref(): value for tensor, value in zip(graph.inputs, given)}
+
+    def value(tensor: tf.Tensor) -> Any:
+        if tensor.ref() not in values:
+            made = of_op(tensor.op, [value(x) for x in tensor.op.inputs])
+            each = made if isinstance(made, list) else [made] * len(tensor.op.outputs)
+            values.update((output.ref(), widened(x)) for output, x in zip(tensor.op.outputs, each))
+        return values[tensor.ref()]
+
+    def of_op(op: tf.Operation, args: list[Any]) -> Any:
+        if op.type in SAME or op.type in ("ReadVariableOp", "TensorListGetItem"):
+            return args[:len(op.outputs)]
+        return executed(op, [widened(x) for x in args])
+
+    def widened(x: Any) -> Any:
+        return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
+    return [value(tensor) for tensor in wanted]
 
 
 def executed(op: tf.Operation, args: list[Any]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, Value, pooled_axis
 from .din import unscaled
-from .expressions import EMPTY, at, constant, masked_value, resolve
+from .expressions import EMPTY, at, constant, constant_of, masked_value, resolve
 from .lengths import check_lengths, last_of
 from .masks import check_weight
 
@@ -86,6 +86,15 @@ def attended_state(p: Program, layer: Gru, share: int, given: Value | None, upda
         return p.builder.augru(name, p.sources.gather(queries, result), p.sources.gather(keys, events),
                                p.sources.gather(layer.cells, events), layer.hidden, update_gate=updates, scale=factor)
     return p.sources.add(result, layer.hidden, "augru", make)
+
+
+def state_behind(p: Program, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """[hidden]: the state behind the last event that a mask [1] leaves, which must be that of padding; 0 where there are
+    none."""
+    if len(mask) != 1 or constant_of(p, int(mask[0])) != 1 or masked_value(p, int(mask[0])) != 0:
+        raise Unsupported("a GRU that leaves its state as it is where events are padding: torch.where(is_event, new, state)",
+                          "one with another mask")
+    return last_of(p, states, p.sources.axis_of(states))
 
 
 def final_state(p: Program, states: np.ndarray) -> np.ndarray:

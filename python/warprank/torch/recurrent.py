@@ -11,10 +11,8 @@ import torch
 
 from ..lowering.arithmetic import scalar_of
 from ..lowering.cells import Unsupported, Value, move, numbers
-from ..lowering.expressions import constant_of, masked_value
-from ..lowering.lengths import last_of
 from ..lowering.places import by_event
-from ..lowering.recurrent import Gru, attended_state, final_state
+from ..lowering.recurrent import Gru, attended_state, final_state, state_behind
 from ..lowering.recurrent import gru as gru_of
 from .handlers import HANDLERS, handles
 
@@ -78,10 +76,7 @@ def masked_gru(p: Program, x: Any, is_event: Any, weights: Sequence[torch.Tensor
         return states, Value(last.cells[0])
     _, cells = p.sources.split_events(states.cells)
     _, mask = p.sources.split_events(is_event.cells)
-    if mask.size != 1 or constant_of(p, int(mask.flat[0])) != 1 or masked_value(p, int(mask.flat[0])) != 0:
-        raise Unsupported("a GRU that leaves its state as it is where events are padding: torch.where(is_event, new, state)",
-                          "one with another mask")
-    behind = last_of(p, cells.ravel(), p.sources.axis_of(cells)).reshape(cells.shape)
+    behind = state_behind(p, cells.ravel(), mask.ravel()).reshape(cells.shape)
     kept = Value(is_event.cells.reshape(1, -1, 1))
     return by_event(p, HANDLERS["where"], (kept, states, Value(behind)), {}, constants=True), Value(behind[:, 0])
 
