@@ -22,7 +22,7 @@ from ..lowering.examples import BATCH, LENGTH, example_of
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
-from . import column_ops, column_sparse, convolutions, layers, ops  # noqa: F401: they register what they handle
+from . import column_ops, column_sparse, convolutions, layers, ops, recurrent  # noqa: F401: they register what they handle
 from .column_walk import divided
 from .preprocessing import example_of as random_columns
 from .program import Program

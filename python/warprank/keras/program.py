@@ -19,8 +19,8 @@ from ..lowering.places import by_event, embedding
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, SIZES
+from .loop_lists import Events, States
 from .negative_ids import FromTheEnd, without_negative_ids
-from .recurrent import Events, States
 from .tracing import OfFeatures, Traced, Variable
 from .walk import Walk, executed
 

@@ -14,6 +14,7 @@ from ..lowering.places import by_event
 from ..lowering.recurrent import Gru, final_state, state_behind
 from ..lowering.recurrent import gru as gru_of
 from .handlers import HANDLERS, handles
+from .loop_lists import Events, States
 from .tracing import Variable
 from .walk import computed
 
@@ -22,21 +23,6 @@ if TYPE_CHECKING:
 
 EXPECTED = "a recurrent layer that begins with zeros, keras.layers.GRU with reset_after=True"
 COUNTER, LAST, TIME, LIST = range(4)  # what a loop of Keras has first
-
-
-@dataclass
-class Events:
-    """Of which a loop takes one at each step."""
-
-    value: Value  # [events, batch, ..]
-
-
-@dataclass
-class States:
-    """That a loop lists."""
-
-    every: Value  # [events, batch, ..]
-    last: Value  # [1, batch, ..]
 
 
 @handles("TensorListFromTensor", events=True)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What loops of TensorFlow take and give as lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..lowering.cells import Value
+
+
+@dataclass
+class Events:
+    """Of which a loop takes one at each step."""
+
+    value: Value  # [events, batch, ..]
+
+
+@dataclass
+class States:
+    """That a loop lists."""
+
+    every: Value  # [events, batch, ..]
+    last: Value  # [1, batch, ..]
