@@ -17,7 +17,6 @@ class Events:
 
 @dataclass
 class States:
-    """That a loop lists."""
+    """That a loop lists: [events, batch, ..], or [1, batch, ..] of the last alone."""
 
-    every: Value  # [events, batch, ..]
-    last: Value  # [1, batch, ..]
+    value: Value

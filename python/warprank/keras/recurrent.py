@@ -16,7 +16,7 @@ from ..lowering.recurrent import gru as gru_of
 from .handlers import HANDLERS, handles
 from .loop_lists import Events, States
 from .tracing import Variable
-from .walk import computed
+from .walk import computed, made_of
 
 if TYPE_CHECKING:
     from .program import Program
@@ -34,7 +34,7 @@ def listed(p: Program, op: Any, x: Value, shape: Any) -> Events:
 def stacked(p: Program, op: Any, states: Any, shape: Any) -> Value:
     if not isinstance(states, States):
         raise Unsupported("the states of a recurrent layer", "another list")
-    return states.last if op.outputs[0].shape[0] == 1 else states.every
+    return states.value
 
 
 @handles("While", "StatelessWhile", events=True)
@@ -42,15 +42,16 @@ def loop(p: Program, op: Any, *args: Any) -> list[Any]:
     places = [i for i, x in enumerate(args) if _is_state(x) and i != LIST]
     events = [x.value for x in args if isinstance(x, Events)]
     masks = [x for x in events if x.cells[0, 0].size == 1]
-    layers = [x for x in _layers(args) if _is_step(p, op, args, places, x)] if places and len(events) == 1 + len(masks) \
-        and len(masks) < 2 else []
-    if not layers:
+    steps = _Steps(p, op, args, places)
+    are_known = places and len(events) == 1 + len(masks) and len(masks) < 2 and steps.are_all(len(events[0].cells))
+    layer = next((x for x in _layers(args) if steps.are_of(x)), None) if are_known else None
+    if layer is None:
         raise Unsupported(EXPECTED, f"another loop, {op.type}")
     x = next(x for x in events if x.cells[0, 0].size > 1)
     place, cells = p.sources.split_events(x.cells)
     if place != -3 or x.batch != -2 or x.inner != 1:
         raise Unsupported("a GRU over the events of each row, [batch, events, ..]", "another")
-    row = gru_of(p, layers[0].of(p, cells.ravel()))
+    row = gru_of(p, layer.of(p, cells.ravel()))
     every = Value(p.sources.with_events(row.reshape(1, 1, -1), -3, x.cells.shape[0]), False, -2)
     if masks:
         _, mask = p.sources.split_events(masks[0].cells)
@@ -60,7 +61,7 @@ def loop(p: Program, op: Any, *args: Any) -> list[Any]:
     else:
         last = Value(final_state(p, row).reshape(1, 1, -1), False, -2)
     made: list[Any] = [None] * len(args)
-    made[LIST] = States(every, last)
+    made[LIST] = States(every if steps.lists_every else last)
     for i in places:
         made[i] = Value(last.cells[0])
     return made
@@ -108,29 +109,55 @@ def _layers(args: Any) -> list[_Layer]:
     return found
 
 
-def _is_step(p: Program, op: Any, args: Any, places: list[int], layer: _Layer) -> bool:
-    """Whether a step of a loop computes random numbers as a layer does, and leaves states that a mask leaves out."""
-    graph = p.body(op)
-    random = np.random.default_rng(0)
-    inputs, hidden = layer.kernel.array.shape[0], layer.of_state.array.shape[0]
-    x = random.standard_normal((p.batch, inputs)) * np.logspace(-1, 1, p.batch)[:, None]
-    state = random.uniform(-1, 1, (p.batch, hidden))
-    given: list[Any] = []
-    is_kept = np.ones(p.batch, bool)
-    for i, (arg, tensor) in enumerate(zip(args, graph.inputs)):
-        if isinstance(arg, Events):
-            is_mask = arg.value.cells[0, 0].size == 1
-            if is_mask:
-                is_kept = random.random(p.batch) < 0.5
-            given.append(is_kept.reshape(p.batch, *arg.value.cells.shape[2:]) if is_mask else x)
-        else:
-            given.append(state if i in places else arg.array if isinstance(arg, Variable) else arg)
-    reads = [o for o in graph.get_operations() if o.type == "TensorListGetItem"]
-    if any(o.inputs[1] is not graph.inputs[TIME] for o in reads):
-        return False
-    try:
-        made = computed(graph, given, [graph.outputs[i] for i in places])
-    except Exception:  # of an op that takes no FP64
-        return False
-    wanted = np.where(is_kept[:, None], layer.step(x, state), state)
-    return all(y.shape == wanted.shape and np.abs(y - wanted).max() <= 1e-9 for y in made)
+class _Steps:
+    """Of a loop that is given its states at `places`, with random numbers in the place of batches."""
+
+    def __init__(self, p: Program, op: Any, args: Any, places: list[int]):
+        self._body, self._condition = p.part(op, "body"), p.part(op, "cond")
+        self._args, self._places, self._rows = args, places, p.batch
+        reads, writes = ([o for o in self._body.get_operations() if o.type == kind]
+                         for kind in ("TensorListGetItem", "TensorListSetItem"))
+        time = self._body.inputs[TIME]
+        self._reads_in_order = all(o.inputs[1] is time for o in reads)
+        self._written = [o.inputs[2] for o in writes]
+        self.lists_every = any(o.inputs[1] is time for o in writes)
+
+    def are_all(self, length: int) -> bool:
+        """Whether there is one for each event, in their order, whatever the events are."""
+        allowed = {self._condition.inputs[i].ref() for i in (COUNTER, LAST, TIME)}
+        given = {x.ref() for x in self._condition.inputs} & made_of(self._condition.outputs[0])
+        if not self._reads_in_order or not given <= allowed or any(self._args[i] != 0 for i in (COUNTER, TIME)):
+            return False
+
+        def at(place: int) -> list[Any]:
+            return [np.int32(place) if i in (COUNTER, TIME) else x for i, x in enumerate(self._args)]
+        goes_on = [bool(computed(self._condition, at(place), self._condition.outputs[:1])[0])
+                   for place in range(length + 1)]
+        nexts = [computed(self._body, at(place), [self._body.outputs[i] for i in (COUNTER, TIME)])
+                 for place in range(length)]
+        return goes_on == [True] * length + [False] and all(
+            int(x) == place + 1 for place, made in enumerate(nexts) for x in made)
+
+    def are_of(self, layer: _Layer) -> bool:
+        """Whether one computes random numbers as a layer does, leaves states that a mask leaves out, and lists what it
+        computes."""
+        random = np.random.default_rng(0)
+        rows, inputs, hidden = self._rows, layer.kernel.array.shape[0], layer.of_state.array.shape[0]
+        x = random.standard_normal((rows, inputs)) * np.logspace(-1, 1, rows)[:, None]
+        state = random.uniform(-1, 1, (rows, hidden))
+        is_kept = np.ones(rows, bool)
+        given: list[Any] = []
+        for i, arg in enumerate(self._args):
+            if isinstance(arg, Events):
+                is_mask = arg.value.cells[0, 0].size == 1
+                if is_mask:
+                    is_kept = random.random(rows) < 0.5
+                given.append(is_kept.reshape(rows, *arg.value.cells.shape[2:]) if is_mask else x)
+            else:
+                given.append(state if i in self._places else arg.array if isinstance(arg, Variable) else arg)
+        wanted = np.where(is_kept[:, None], layer.step(x, state), state)
+        try:
+            made = computed(self._body, given, [*(self._body.outputs[i] for i in self._places), *self._written])
+        except Exception:  # of an op that takes no FP64
+            return False
+        return all(y.shape == wanted.shape and np.abs(y - wanted).max() <= 1e-9 for y in made)

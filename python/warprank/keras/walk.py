@@ -54,11 +54,15 @@ class Walk(ABC):
         return self._outputs(zip(graph.inputs, args), graph.outputs)
 
     def body(self, op: tf.Operation) -> tf.Graph:
-        """What a call calls, or a loop does at each step, as a graph of its own: another one calls other tensors."""
+        """What a call calls, as a graph of its own: another one calls other tensors."""
+        assert op.type in CALLS
         if op not in self._traced.bodies:
-            name = op.get_attr("f" if op.type in CALLS else "body").name
-            self._traced.bodies[op] = function_def_to_graph(self._functions[name])
+            self._traced.bodies[op] = self.part(op, "f")
         return self._traced.bodies[op]
+
+    def part(self, op: tf.Operation, name: str) -> tf.Graph:
+        """What an attribute of an op names: what it calls, or of a loop the body or the condition."""
+        return function_def_to_graph(self._functions[op.get_attr(name).name])
 
 
 def _tells_shape(op: tf.Operation, given: tf.Tensor) -> bool:
@@ -87,6 +91,18 @@ def computed(graph: tf.Graph, given: Sequence[Any], wanted: Sequence[tf.Tensor])
     def widened(x: Any) -> Any:
         return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
     return [value(tensor) for tensor in wanted]
+
+
+def made_of(tensor: tf.Tensor) -> set[Any]:
+    """References of all tensors that one is made of."""
+    found: set[Any] = set()
+    left = [tensor]
+    while left:
+        tensor = left.pop()
+        if tensor.ref() not in found:
+            found.add(tensor.ref())
+            left += tensor.op.inputs
+    return found
 
 
 def executed(op: tf.Operation, args: list[Any]) -> Any:

@@ -12,10 +12,12 @@ from ..lowering.cells import Unsupported, Value, move
 from ..lowering.ids import indexed
 from ..lowering.lengths import at_last
 from ..lowering.places import by_event, embedding, ids_of
-from .handlers import HANDLERS, handles, name_of
+from .handlers import HANDLERS, handles
 
 if TYPE_CHECKING:
     from .program import Program
+
+aten = torch.ops.aten
 
 
 @handles("embedding")
@@ -62,9 +64,11 @@ def index_put(p: Program, x: Any, indices: Any, values: Any, accumulate: bool = 
 def _are_no_numbers(p: Program) -> bool:
     """Whether the rows are those of a softmax that is no number, softmax[softmax.isnan().any(dim)]."""
     x, (mask, *more) = p.current().args[:2]
-    given = mask.args[0] if name_of(mask.target) == "any" and not more else mask
-    return given is not mask and name_of(given.target) == "isnan" and p.alike[given.args[0]] == p.alike[x] and \
-        name_of(x.target) in ("softmax", "_softmax") and mask.args[1] in (x.args[1], [x.args[1]])
+    if more or x.target not in (aten.softmax.int, aten._softmax.default) or \
+            mask.target not in (aten.any.dim, aten.any.dims) or mask.args[1] not in (x.args[1], [x.args[1]]):
+        return False
+    given = mask.args[0]
+    return bool(given.target == aten.isnan.default and p.alike[given.args[0]] == p.alike[x])
 
 
 def _are_of_rows(p: Program, out: torch.fx.Node, mask: torch.fx.Node, values: torch.fx.Node) -> bool:

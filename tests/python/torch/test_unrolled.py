@@ -194,5 +194,5 @@ def test_masks_of_others_are_refused():
             for place in range(L):
                 state = masked_by_where(seen[:, place], self.cell(x[:, place], state), state)
             return self.head(torch.cat([state + total[:, :H], self.films(film)], -1))
-    with pytest.raises(wr.InvalidArgument):
+    with pytest.raises(wr.InvalidArgument, match="expected one mask for each sequence, got .history. and .history."):
         wr.torch.export(Other(nn.GRUCell(D, H)), batch_of(), AXES)
