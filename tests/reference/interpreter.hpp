@@ -300,10 +300,11 @@ class Interpreter {
     return cell(factor * x[0].value, factor * (x[0].bound + 2 * std::fabs(x[0].value)));
   }
 
-  Row weighted_sums(const Row& weights, const std::vector<Row>& rows, size_t columns) const {
+  Row weighted_sums(const Row& weights, const std::vector<Row>& rows, size_t columns,
+                    Precision products = Precision::single) const {
     Row y;
     for (size_t c = 0; c < columns; ++c) {
-      Sum sum(rounding_);
+      Sum sum(rounding_, products);
       for (size_t t = 0; t < rows.size(); ++t) sum.add(kept(weights[t], precision_), rows[t][c]);
       y.push_back(sum.total());
     }
@@ -388,7 +389,7 @@ class Interpreter {
         attend_to(input(own, r), input(own + 1, r), 0, 0);
       const Row weights = op.weights == AttentionWeights::silu ? silu_weights(scores, op.divisor)
                                                                : normalize(scores, Normalization::softmax);
-      const Row head = weighted_sums(weights, values, dim);
+      const Row head = weighted_sums(weights, values, dim, precision_);
       y.insert(y.end(), head.begin(), head.end());
     }
     return y;
@@ -430,7 +431,7 @@ class Interpreter {
           const auto begin = v[g].begin() + static_cast<std::ptrdiff_t>(first);
           values.emplace_back(begin, begin + op.head_dim);
         }
-        const Row head = weighted_sums(normalize(scores, Normalization::softmax), values, columns);
+        const Row head = weighted_sums(normalize(scores, Normalization::softmax), values, columns, precision_);
         sums.insert(sums.end(), head.begin(), head.end());
       }
       const Row residual = op.residual ? projected(op.name + ".residual.weight", x, f, dim) : Row{};

@@ -49,16 +49,25 @@ void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim,
   const int64_t width = dim * options.heads;
   AwkwardMatrix q = AwkwardMatrix(queries.view().rows(), width).fill(1, scale_of_values);
   AwkwardMatrix k = AwkwardMatrix(keys.view().rows(), width).fill(2, scale_of_values);
-  if (options.precision == Precision::bf16) round_to_bf16(q), round_to_bf16(k);  // then the bound of FP32 holds
-  const AwkwardMatrix v = AwkwardMatrix(keys.view().rows(), width).fill(3, scale_of_values);
+  AwkwardMatrix v = AwkwardMatrix(keys.view().rows(), width).fill(3, scale_of_values);
+  const bool is_bf16 = options.precision == Precision::bf16;
+  if (is_bf16) round_to_bf16(q), round_to_bf16(k), round_to_bf16(v);  // then only weights are rounded
   AwkwardMatrix own_k = AwkwardMatrix(q.view().rows, width).fill(4, scale_of_values);
   const AwkwardMatrix own_v = AwkwardMatrix(q.view().rows, width).fill(5, scale_of_values);
   const host_ops::OwnKeys own = has_own_keys ? host_ops::OwnKeys{own_k.view(), own_v.view()} : host_ops::OwnKeys{};
   const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, own);
-  expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(),
-                                     {options.heads, options.scale, options.causal, options.weights, options.divisor,
-                                      own.k, own.v, options.window, options.full_last}),
-                y.view(), share_of_bound_of(options.weights));
+  reference::AttentionSettings settings{options.heads, options.scale, options.causal, options.weights,  options.divisor,
+                                        own.k,         own.v,         options.window, options.full_last};
+  const auto attend = [&] {
+    return reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), settings);
+  };
+  const double share = share_of_bound_of(options.weights);
+  reference::Bounded expected = attend();
+  settings.of_magnitudes = true;
+  const reference::Bounded magnitudes = attend();
+  for (size_t i = 0; is_bf16 && i < expected.bound.size(); ++i)
+    expected.bound[i] += 0x1p-8 / u * magnitudes.value[i] / share;
+  expect_within(expected, y.view(), share);
 }
 
 TEST(HostAttention, MatchesTheFormulaForEveryDimAndNumberOfHeads) {
@@ -224,11 +233,11 @@ TEST(HostAttentionInBf16, MatchesTheFormulaForEveryDimAndRaggedHistories) {
   });
 }
 
-/// With the bits of what they are rounded to, and v not rounded.
-TEST(HostAttentionInBf16, RoundsQueriesAndKeys) {
+/// With the bits of what they are rounded to.
+TEST(HostAttentionInBf16, RoundsQueriesKeysAndValues) {
   for_each_target([] {
-    AwkwardMatrix q = AwkwardMatrix(9, 33).fill(1), k = AwkwardMatrix(70, 33).fill(2);
-    const AwkwardMatrix v = AwkwardMatrix(70, 33).fill(3);
+    AwkwardMatrix q = AwkwardMatrix(9, 33).fill(1), k = AwkwardMatrix(70, 33).fill(2),
+                  v = AwkwardMatrix(70, 33).fill(3);
     const auto run_in = [&](Precision precision) {
       return run(q.view(), k.view(), v.view(), OwnedSegments{9}.view(), OwnedSegments{70}.view(),
                  {1, 0.2f, false, precision});
@@ -236,8 +245,53 @@ TEST(HostAttentionInBf16, RoundsQueriesAndKeys) {
     const AwkwardMatrix in_fp32 = run_in(Precision::fp32), in_bf16 = run_in(Precision::bf16);
     if (!host_ops::has_bf16_products()) return expect_same_bits(in_fp32.view(), in_bf16.view());
     EXPECT_NE(in_fp32.view().row(0)[0], in_bf16.view().row(0)[0]);
-    round_to_bf16(q), round_to_bf16(k);
+    round_to_bf16(q), round_to_bf16(k), round_to_bf16(v);
     expect_same_bits(run_in(Precision::bf16).view(), in_bf16.view());
+  });
+}
+
+/// Where a value cannot be rounded, none of its head is.
+TEST(HostAttentionInBf16, SpoilsOnlyQueriesThatSeeWhatIsNotFinite) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(90, 6).fill(1), k = AwkwardMatrix(90, 6).fill(2);
+    const auto run_with = [&](const AwkwardMatrix& v) {
+      return run(q.view(), k.view(), v.view(), OwnedSegments{90}.view(), OwnedSegments{90}.view(),
+                 {2, 0.5f, true, Precision::bf16});
+    };
+    AwkwardMatrix v = AwkwardMatrix(90, 6).fill(3);
+    const AwkwardMatrix before = run_with(v);
+    for (const float value : {std::nanf(""), infinity, -3.4e38f}) {
+      v.at(33, 4) = value;
+      const AwkwardMatrix y = run_with(v);
+      expect_same_bits(before.view().columns(0, 3), y.view().columns(0, 3));
+      for (int64_t r = 0; r < 90; ++r)
+        for (int64_t c = 3; c < 6; ++c) {
+          const bool is_spoilt = r >= 33 && c == 4;
+          EXPECT_EQ(std::fabs(y.view().row(r)[c]) < 100, !is_spoilt) << value << " at " << r << ", " << c;
+          if (!is_spoilt) {
+            EXPECT_NEAR(y.view().row(r)[c], before.view().row(r)[c], 0.05f) << r << ", " << c;
+          }
+        }
+    }
+  });
+}
+
+/// Rows of a tile see different parts of the events.
+TEST(HostAttentionWithSilu, GivesTheSameBitsToAHistoryThatIsCutAfterTheQuery) {
+  for_each_target([] {
+    const AwkwardMatrix x = AwkwardMatrix(80, 24).fill(1);
+    for (const Precision precision : {Precision::fp32, Precision::bf16})
+      for (const int64_t window : {0, 9}) {
+        AttentionOptions options = with_silu(2, 0.4f, 80, true, precision);
+        options.window = window;
+        const AwkwardMatrix whole =
+            run(x.view(), x.view(), x.view(), OwnedSegments{80}.view(), OwnedSegments{80}.view(), options);
+        for (const int64_t count : {1, 2, 7, 24, 25, 63, 64, 79}) {
+          const Matrix<const float> cut = x.view().row_range(0, count);
+          expect_same_bits(run(cut, cut, cut, OwnedSegments{count}.view(), OwnedSegments{count}.view(), options).view(),
+                           whole.view().row_range(0, count));
+        }
+      }
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warprank/ops/host/field_linear.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,11 +33,13 @@ struct FieldLayer {
     linear.weight = values(out * linear.in, 3);
     if (has_bias) linear.bias = values(out, 4);
   }
+  host_ops::PackedFieldLinear packed() const {
+    return {linear.weight, linear.bias, of_a, of_b, dim, linear.out, linear.activation};
+  }
   void run(Matrix<const float> a, Matrix<const float> b, int64_t kept, Matrix<float> y) const {
-    const host_ops::PackedLinear packed(linear.weight, linear.bias, linear.in, linear.out, 1,
-                                        {linear.activation, {}, {}, {}});
-    Workspace workspace(host_ops::field_linear_workspace(packed, dim));
-    host_ops::field_linear(packed, dim, kept, a, b, y, workspace.view());
+    const host_ops::PackedFieldLinear packed = this->packed();
+    Workspace workspace(packed.workspace_size());
+    host_ops::field_linear(packed, kept, a, b, y, workspace.view());
   }
 };
 
@@ -79,12 +82,56 @@ TEST(HostFieldLinear, SumsTheColumnsOfTheLastFields) {
   });
 }
 
-/// Those of xDeepFM are done a few rows at a time.
-TEST(HostFieldLinear, TakesMoreRowsThanItDoesAtOnce) {
+/// Those of xDeepFM are done some rows and some fields at a time.
+TEST(HostFieldLinear, TakesMoreRowsAndFieldsThanItDoesAtOnce) {
   for_each_target([] {
-    ASSERT_LT(host_ops::field_linear_rows(10, 100 * 39), 7);
-    check({100, 39, 10, 20}, 7, 10, 10);
+    const FieldLayer products(100, 39, 10, 20, {ActivationKind::relu}), fields(1100, 0, 3, 20),
+        wide(3, 600, 2, 9, {ActivationKind::sigmoid});
+    ASSERT_LT(products.packed().rows_at_once(), 23);
+    ASSERT_EQ(products.packed().parts().size(), 4);
+    ASSERT_EQ(fields.packed().parts().size(), 2);
+    ASSERT_EQ(wide.packed().parts().size(), 3);
+    check(products, 23, 10, 10);
+    check(products, 1, 20, 0);
+    check(fields, 80, 20, 0);
+    check(wide, 80, 3, 6);
   });
+}
+
+/// Small whole numbers are exact in BF16, too; a part has an odd number of products.
+TEST(HostFieldLinear, TakesPartsInBf16) {
+  for_each_target([] {
+    const auto numbers = [](int64_t count, int64_t step) {
+      std::vector<float> values(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i * step % 7 - 3);
+      return values;
+    };
+    const std::vector<float> a = numbers(5 * 300, 3), b = numbers(5 * 117, 5), weight = numbers(12 * 100 * 39, 4),
+                             bias = numbers(12, 2);
+    std::vector<float> y[2] = {std::vector<float>(5 * 36), std::vector<float>(5 * 36)};
+    for (const auto precision : {host_ops::Precision::fp32, host_ops::Precision::bf16}) {
+      const host_ops::PackedFieldLinear packed(weight, bias, 100, 39, 3, 12, {}, precision);
+      ASSERT_EQ(packed.parts()[1].weights.in() % 2, 1);
+      Workspace workspace(packed.workspace_size());
+      host_ops::field_linear(packed, 12, {a.data(), 5, 300}, {b.data(), 5, 117},
+                             {y[precision == host_ops::Precision::bf16].data(), 5, 36}, workspace.view());
+    }
+    EXPECT_EQ(y[0], y[1]);
+  });
+}
+
+TEST(HostFieldLinear, RefusesWeightsThatBf16CannotHoldByTheirPlace) {
+  if (!host_ops::has_bf16_products()) GTEST_SKIP() << "this processor has no products of BF16";
+  std::vector<float> weight(10 * 100 * 39);
+  weight[5000] = INFINITY;
+  EXPECT_THAT(
+      [&] { host_ops::PackedFieldLinear(weight, {}, 100, 39, 3, 10, {}, host_ops::Precision::bf16); },
+      ::testing::ThrowsMessage<std::exception>(::testing::HasSubstr("weight of a layer over fields, element 5000")));
+}
+
+TEST(HostFieldLinear, RefusesWeightsOfAnotherSize) {
+  std::vector<float> weight(10 * 3899);
+  EXPECT_THROW(host_ops::PackedFieldLinear(weight, {}, 100, 39, 3, 10), invalid_argument);
 }
 
 TEST(HostFieldLinear, GivesARowTheSameBitsAloneAndAmongOthers) {

@@ -9,9 +9,10 @@ template <class Products>
 void fold_panels(const LinearGroup& event, const LinearGroup& product, const float* q,
                  typename Products::Element* folded) {
   const hn::ScalableTag<float> d;
-  constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d)), panel_width = panel_vectors * lanes;
-  for (int64_t first = 0; first < event.padded_out; first += panel_width) {
-    const int64_t width = std::min(panel_width, event.padded_out - first), panel = first * event.in;
+  constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  for (int64_t first = 0, width = 0; first < event.padded_out; first += width) {
+    width = vectors_of_panel((event.padded_out - first) / lanes) * lanes;
+    const int64_t panel = first * event.in;
     for (int64_t c = 0; c < event.in; c += Products::values)
       for (int64_t o = 0; o < width; o += lanes, folded += lanes)
         Products::store_elements(

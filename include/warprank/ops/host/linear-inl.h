@@ -9,6 +9,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Panels of four vectors reach 92 to 97 % of the FMA peak on AVX2 and AVX-512. On AVX-512 14 rows x 2 vectors are as
 // good until rows of x share a cache set (82 % at 1,024 columns), and slower for one row, where chains are few.
 inline constexpr int panel_vectors = 4;
+static_assert(vectors_of_panel(100) == panel_vectors);
 // Of 32 or 16 vector registers, all but one hold sums and elements of x.
 #if HWY_MAX_BYTES == 64 || HWY_ARCH_ARM
 inline constexpr int tile_rows = 6;
@@ -158,23 +159,23 @@ inline LinearEnd rows_of(const LinearEnd& end, int64_t begin, int64_t count) {
   return {rows_of(end.multiply, begin, count), rows_of(end.residual, begin, count), end.residual_first};
 }
 
-/// The panels of a layer as they were packed, `in` elements deep.
+/// The panels of a layer as they were packed, `in` elements deep, without the first `skipped` of them.
 template <class Products>
 struct PackedPanels {
   using Element = typename Products::Element;
   static constexpr int64_t bytes = sizeof(Element);  ///< of an element
   const Element* weight;
-  int64_t in;
+  int64_t in, skipped = 0;
 
   /// Elements of k that many tiles are multiplied with together.
   static int64_t most_together(int64_t) { return max_depth; }
   /// The elements of k of a panel that is `width` wide and starts at output `first`.
   const char* address(int64_t first, int64_t width, int64_t k) const {
-    return reinterpret_cast<const char*>(weight + first * in + k * width);
+    return reinterpret_cast<const char*>(part(first, width, k, 0));
   }
   /// Elements [k, k + depth) of it.
   const Element* part(int64_t first, int64_t width, int64_t k, int64_t) const {
-    return weight + first * in + k * width;
+    return weight + first * in + (skipped + k) * width;
   }
 };
 
@@ -221,7 +222,7 @@ void run_block(const LinearGroup& group, const Panels& panels, int64_t first, Ma
                const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
-  const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
+  const int64_t vectors = vectors_of_panel((group.padded_out - first) / lanes);
   const int64_t count = std::min(vectors * lanes, group.out - first);
   const ActivationKind kind = group.activation.spec.kind;
   const bool is_relu = kind == ActivationKind::relu, is_whole = count == vectors * lanes;
@@ -277,7 +278,8 @@ template <class Panels>
 void run_block_of_tiles(AmxTiles& tiles, const LinearGroup& group, const Panels& panels, int64_t first,
                         Matrix<const Bf16Pair> x, Matrix<float> y, const float* const* row_bias, const LinearEnd& end) {
   static_assert(panel_vectors * amx_pairs == amx_width && max_depth % amx_pairs == 0);
-  const int64_t width = std::min(amx_width, group.padded_out - first), count = std::min(width, group.out - first);
+  const int64_t width = vectors_of_panel((group.padded_out - first) / amx_pairs) * amx_pairs;
+  const int64_t count = std::min(width, group.out - first);
   HWY_ALIGN float sums[round_up(block_tiles * tile_rows, amx_rows)][amx_width];
   sum_panel(tiles, panels, {first, width, count, max_depth}, x, group.bias, row_bias, sums);
   finish_tile(group, sums[0], amx_width, first, count, y, end);
@@ -288,16 +290,19 @@ void run_block_of_tiles(AmxTiles& tiles, const LinearGroup& group, const Panels&
 template <class Products, class Panels, class Element = typename Products::Element>
 void run_rows(const LinearGroup& group, const Panels& panels, Matrix<const Element> x, Matrix<float> y,
               const float* const* row_bias, const LinearEnd& end) {
-  constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  const auto behind = [&](int64_t first) {
+    return first + vectors_of_panel((group.padded_out - first) / lanes) * lanes;
+  };
 #if HWY_ARCH_X86_64 && HWY_MAX_BYTES == 64 && defined(__linux__)
   if constexpr (Products::are_of_tiles) {
     AmxTiles tiles;
-    for (int64_t first = 0; first < group.out; first += width)
+    for (int64_t first = 0; first < group.out; first = behind(first))
       run_block_of_tiles(tiles, group, panels, first, x, y, row_bias, end);
     return;
   }
 #endif
-  for (int64_t first = 0; first < group.out; first += width)
+  for (int64_t first = 0; first < group.out; first = behind(first))
     run_block<Products>(group, panels, first, x, y, row_bias, end);
 }
 

@@ -70,11 +70,15 @@ struct LinearInputs {
 /// Layers of at most this many outputs (heads, small gates) are computed as dot products.
 inline constexpr int64_t max_dot_outputs = 8;
 
-/// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
-/// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
-/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in]. In BF16
-/// panels are of pairs, [(in + 1) / 2, width], and the panel that starts at output o is pairs + o * ((in + 1) / 2).
-/// In INT8 a vector of elements is as many vectors of INT8 as an element has values, one for each.
+/// Vectors of outputs of the panel before which `rest` vectors are left to be computed: 4, as a tile takes at most, but
+/// none is alone where others are: its chains are too few. 13 of them are 4, 4, 3 and 2.
+constexpr int64_t vectors_of_panel(int64_t rest) { return rest == 5 || rest == 6 ? 3 : std::min<int64_t>(rest, 4); }
+
+/// One packed group, as kernels see it. Its outputs are in panels of vectors_of_panel. The panel that starts at output
+/// o is weight + o * in, [in, width]; weights and vectors of outputs that do not exist are 0. Up to max_dot_outputs
+/// there are no panels: weight is [out, padded_in]. In BF16 panels are of pairs, [(in + 1) / 2, width], and the panel
+/// that starts at output o is pairs + o * ((in + 1) / 2). In INT8 a vector of elements is as many vectors of INT8 as an
+/// element has values, one for each.
 struct LinearGroup {
   int64_t in, out;
   int64_t padded_in, padded_out;  ///< rounded up to whole vectors
@@ -92,7 +96,7 @@ struct LinearTarget {
   const char* name;     ///< Highway's name of the instruction set
   int64_t lanes;        ///< floats in a vector
   int64_t tile_rows;    ///< rows of x computed together
-  int64_t panel_width;  ///< outputs computed together
+  int64_t panel_width;  ///< outputs computed together, at most
   int64_t block_rows;   ///< rows of x that are rounded to BF16 together
   int64_t max_depth;    ///< elements of a panel that are widened from INT8 together
   bool has_bf16;        ///< else layers are FP32, whatever precision is asked for
@@ -214,36 +218,40 @@ class PackedLinear {
     problems.throw_if_any();
   }
 
+  /// `pack(g, o, first, width)` for each output o of each group g, in the panel [first, first + width).
+  template <class Pack>
+  void for_each_output(const Pack& pack) {
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t first = 0, width = 0; first < out_; first += width) {
+        width = vectors_of_panel((padded_out_ - first) / target_.lanes) * target_.lanes;
+        for (int64_t o = first; o < std::min(first + width, out_); ++o) pack(g, o, first, width);
+      }
+  }
+
   void pack(Span<const float> weight) {
     weight_ = Buffer<float>(groups_ * group_size());
     std::fill_n(weight_.data(), weight_.size(), 0.0f);
-    for (int64_t g = 0; g < groups_; ++g)
-      for (int64_t o = 0; o < out_; ++o) {
-        const float* from = weight.data() + (g * out_ + o) * in_;
-        float* to = weight_.data() + g * group_size();
-        if (out_ <= max_dot_outputs) {
-          std::copy_n(from, in_, to + o * padded_in_);
-        } else {
-          const int64_t first = o / target_.panel_width * target_.panel_width;
-          const int64_t width = std::min(target_.panel_width, padded_out_ - first);
-          for (int64_t k = 0; k < in_; ++k) to[first * in_ + k * width + (o - first)] = from[k];
-        }
-      }
+    if (out_ <= max_dot_outputs) {
+      for (int64_t o = 0; o < groups_ * out_; ++o) std::copy_n(&weight[o * in_], in_, weight_.data() + o * padded_in_);
+      return;
+    }
+    for_each_output([&](int64_t g, int64_t o, int64_t first, int64_t width) {
+      const float* from = weight.data() + (g * out_ + o) * in_;
+      float* to = weight_.data() + g * group_size() + first * in_ + (o - first);
+      for (int64_t k = 0; k < in_; ++k) to[k * width] = from[k];
+    });
   }
 
   void pack_pairs(Span<const float> weight) {
     const int64_t behind = has_amx_products() ? (amx_pairs - 1) * target_.panel_width : 0;  // whole tiles are read
     pairs_ = Buffer<Bf16Pair>(groups_ * padded_out_ * depth() + behind);
     std::fill_n(pairs_.data(), pairs_.size(), Bf16Pair{});
-    for (int64_t g = 0; g < groups_; ++g)
-      for (int64_t o = 0; o < out_; ++o) {
-        const float* from = weight.data() + (g * out_ + o) * in_;
-        const int64_t first = o / target_.panel_width * target_.panel_width;
-        const int64_t width = std::min(target_.panel_width, padded_out_ - first);
-        Bf16Pair* to = pairs_.data() + (g * padded_out_ + first) * depth() + (o - first);
-        for (int64_t k = 0; k < in_; ++k)
-          (k % 2 == 0 ? to[k / 2 * width].even : to[k / 2 * width].odd) = to_bfloat16(from[k]);
-      }
+    for_each_output([&](int64_t g, int64_t o, int64_t first, int64_t width) {
+      const float* from = weight.data() + (g * out_ + o) * in_;
+      Bf16Pair* to = pairs_.data() + (g * padded_out_ + first) * depth() + (o - first);
+      for (int64_t k = 0; k < in_; ++k)
+        (k % 2 == 0 ? to[k / 2 * width].even : to[k / 2 * width].odd) = to_bfloat16(from[k]);
+    });
   }
 
   void pack_int8(Span<const float> weight) {
@@ -252,18 +260,15 @@ class PackedLinear {
     std::fill_n(int8_.data(), int8_.size(), int8_t{0});
     int8_scale_ = Buffer<float>(groups_ * padded_out_);
     std::fill_n(int8_scale_.data(), int8_scale_.size(), 0.0f);
-    for (int64_t g = 0; g < groups_; ++g)
-      for (int64_t o = 0; o < out_; ++o) {
-        const Span<const float> from(weight.data() + (g * out_ + o) * in_, in_);
-        const float scale = int8_scale_.data()[g * padded_out_ + o] = int8_scale(from);
-        const int64_t first = o / target_.panel_width * target_.panel_width;
-        const int64_t width = std::min(target_.panel_width, padded_out_ - first);
-        const int64_t vector = (o - first) / target_.lanes, lane = (o - first) % target_.lanes;
-        int8_t* to = int8_.data() + (g * padded_out_ + first) * depth() * values() + lane;
-        for (int64_t k = 0; k < in_; ++k)
-          to[k / values() * width * values() + (vector * values() + k % values()) * target_.lanes] =
-              to_int8(from[k], scale);
-      }
+    for_each_output([&](int64_t g, int64_t o, int64_t first, int64_t width) {
+      const Span<const float> from(weight.data() + (g * out_ + o) * in_, in_);
+      const float scale = int8_scale_.data()[g * padded_out_ + o] = int8_scale(from);
+      const int64_t vector = (o - first) / target_.lanes, lane = (o - first) % target_.lanes;
+      int8_t* to = int8_.data() + (g * padded_out_ + first) * depth() * values() + lane;
+      for (int64_t k = 0; k < in_; ++k)
+        to[k / values() * width * values() + (vector * values() + k % values()) * target_.lanes] =
+            to_int8(from[k], scale);
+    });
   }
 
   /// [groups, padded_out] with zeros between.

@@ -84,6 +84,11 @@ struct Bf16Products {
   static HWY_INLINE hn::Vec<D> load(D d, const Bf16Pair* elements) {
     return hn::Load(d, reinterpret_cast<const float*>(elements));
   }
+  /// The values of low and behind them those of high, rounded: a vector of elements.
+  template <class V>
+  static HWY_INLINE V pairs_of(V low, V high) {
+    return round_to_bf16(low, high);
+  }
   /// sum + a.even * b.even + a.odd * b.odd in each lane, with a rounding for each addition.
   template <class V>
   static HWY_INLINE V multiply_add(V a, V b, V sum) {

@@ -14,14 +14,16 @@ namespace warprank { inline namespace v0 { namespace host_backend {
 inline StepPtr bind_op(const FieldLinearOp& op, int n, Binder& model) {
   const std::vector<float> weight = model.source.load(op.name + ".weight");
   const std::vector<float> bias = model.source.load_if(op.bias, op.name + ".bias");
-  const int64_t terms = static_cast<int64_t>(weight.size()) / op.out;
   if (op.out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", weight);
-  host_ops::PackedLinear packed(weight, bias, terms, op.out, 1, {op.activation, {}, {}, {}}, model.precision);
-  const int64_t bytes = packed.bytes(), workspace = host_ops::field_linear_workspace(packed, op.dim);
+  const std::vector<int>& inputs = model.node(n).inputs;
+  const auto fields_of = [&](size_t i) { return i < inputs.size() ? model.node(inputs[i]).width / op.dim : 0; };
+  host_ops::PackedFieldLinear packed(weight, bias, fields_of(0), fields_of(1), op.dim, op.out, op.activation,
+                                     model.precision);
+  const int64_t bytes = packed.bytes(), workspace = packed.workspace_size();
   return make_plain_step(
       n, model.refs(n),
-      [dim = op.dim, kept = op.kept, packed = std::move(packed)](RunState& state, auto in, auto y) {
-        host_ops::field_linear(packed, dim, kept, in[0].values, in.size() > 1 ? in[1].values : Matrix<const float>(), y,
+      [kept = op.kept, packed = std::move(packed)](RunState& state, auto in, auto y) {
+        host_ops::field_linear(packed, kept, in[0].values, in.size() > 1 ? in[1].values : Matrix<const float>(), y,
                                state.workspace_span());
       },
       [workspace](const RunState&) { return workspace; }, bytes);
