@@ -15,6 +15,14 @@ struct Activated {
   double slope;  ///< no difference quotient of f is larger
 };
 
+/// That of a layer in BF16, whose sigmoid is good to 2^-12, not 8 u.
+inline Activated in_bf16_layer(const Activation& spec, Activated f) {
+  const bool has_sigmoid =
+      spec.kind == ActivationKind::sigmoid || spec.kind == ActivationKind::silu || spec.kind == ActivationKind::dice;
+  if (has_sigmoid) f.error *= 0x1p-12 / (8 * 0x1p-24);
+  return f;
+}
+
 /// alpha, scale and shift are the channel's learned ones; leaky_relu and elu take theirs from the spec.
 inline Activated activation(const Activation& spec, double x, double alpha = 0, double scale = 0, double shift = 0) {
   const auto logistic = [](double z) { return 1 / (1 + std::exp(-z)); };

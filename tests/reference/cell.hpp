@@ -45,7 +45,8 @@ enum class Rounding {
 enum class Precision {
   single,        ///< to FP32
   half,          ///< values between operations, and weights, to FP16
-  bf16_products  ///< both values of products, in layers, attention and dots, to BF16; nothing else
+  bf16_products  ///< both values of products, in layers, attention and dots, to BF16; and sigmoids of layers, and what
+                 ///< attention weighs with, to 2^-12
 };
 
 /// The error of rounding to FP16, in units of u, relatively; and of what becomes a subnormal.
@@ -139,8 +140,10 @@ inline Cell apply(ElementwiseFunction function, const Cell& a, const Cell& b = {
 }
 
 /// f(x) of one channel, whose scale and shift (Dice) were rounded to FP32.
-inline Cell activate(const Activation& spec, const Cell& x, double alpha, double scale, double shift) {
-  const Activated f = activation(spec, x.value, alpha, scale, shift);
+inline Cell activate(const Activation& spec, const Cell& x, double alpha, double scale, double shift,
+                     Precision precision = Precision::single) {
+  Activated f = activation(spec, x.value, alpha, scale, shift);
+  if (precision == Precision::bf16_products) f = in_bf16_layer(spec, f);
   return cell(f.value, f.slope * x.bound + (spec.kind == ActivationKind::dice ? 2 : 1) * f.error);
 }
 

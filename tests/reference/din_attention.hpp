@@ -43,8 +43,8 @@ inline void append_din_score(const float* q, const float* k, int64_t dim, const 
       }
       size += products;
       sum_error += static_cast<double>(x.size() + 2) * size + product_error * products;
-      const Activated f =
-          activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
+      Activated f = activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
+      if (product_error > 0) f = in_bf16_layer(layer.activation, f);
       y.push_back(f.value);
       y_error.push_back(f.error + f.slope * sum_error);
     }

@@ -199,9 +199,9 @@ class Interpreter {
   }
   Cell activated(const std::string& layer, const Activation& spec, const Cell& x, size_t c) const {
     if (spec.kind == ActivationKind::prelu) return activate(spec, x, weight(layer + ".prelu.alpha")[c], 0, 0);
-    if (spec.kind != ActivationKind::dice) return activate(spec, x, 0, 0, 0);
+    if (spec.kind != ActivationKind::dice) return activate(spec, x, 0, 0, 0, precision_);
     const auto [scale, shift] = batch_norm(layer + ".dice", spec.eps, spec.affine, c);
-    return activate(spec, x, weight(layer + ".dice.alpha")[c], scale, shift);
+    return activate(spec, x, weight(layer + ".dice.alpha")[c], scale, shift, precision_);
   }
 
   Row row_of(const LinearOp& op, size_t r) const {
@@ -300,12 +300,17 @@ class Interpreter {
     return cell(factor * x[0].value, factor * (x[0].bound + 2 * std::fabs(x[0].value)));
   }
 
+  /// Weights that are rounded to BF16 are good to 2^-12 before.
   Row weighted_sums(const Row& weights, const std::vector<Row>& rows, size_t columns,
                     Precision products = Precision::single) const {
     Row y;
     for (size_t c = 0; c < columns; ++c) {
       Sum sum(rounding_, products);
-      for (size_t t = 0; t < rows.size(); ++t) sum.add(kept(weights[t], precision_), rows[t][c]);
+      for (size_t t = 0; t < rows.size(); ++t) {
+        Cell weight = kept(weights[t], precision_);
+        if (products == Precision::bf16_products) weight.bound += 0x1p-12 / u * std::fabs(weight.value);
+        sum.add(weight, rows[t][c]);
+      }
       y.push_back(sum.total());
     }
     return y;

@@ -35,8 +35,9 @@ constexpr double bf16_product_error = 0x1p24 * 0x1p-8 * (2 + 0x1p-8);
 
 /// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out];
 /// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply. `product_error`: of each
-/// product, beside what FP32 does.
-inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs, double product_error = 0) {
+/// product, beside what FP32 does; `is_bf16`: with f as it is behind products in BF16.
+inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs, double product_error = 0,
+                      bool is_bf16 = false) {
   const int64_t width = layer.groups * layer.out;
   const auto at = [](const std::vector<float>& values, int64_t i) {
     return static_cast<double>(values[static_cast<size_t>(i)]);
@@ -67,8 +68,8 @@ inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inp
         sum_bound += std::abs(sum);
       }
       const auto learned = [&](const std::vector<float>& values) { return values.empty() ? 0.0 : at(values, c); };
-      const Activated f =
-          activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
+      Activated f = activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
+      if (is_bf16) f = in_bf16_layer(layer.activation, f);
       double value = f.value;
       double bound = f.error + f.slope * sum_bound;
       if (!inputs.multiply.empty()) {

@@ -66,7 +66,7 @@ void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim,
   settings.of_magnitudes = true;
   const reference::Bounded magnitudes = attend();
   for (size_t i = 0; is_bf16 && i < expected.bound.size(); ++i)
-    expected.bound[i] += 0x1p-8 / u * magnitudes.value[i] / share;
+    expected.bound[i] += (0x1p-8 + 0x1p-12) / u * magnitudes.value[i] / share;
   expect_within(expected, y.view(), share);
 }
 

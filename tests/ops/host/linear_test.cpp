@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -106,7 +107,7 @@ struct Case {
   void check() const {
     const reference::Bounded in_fp32 = reference::linear(layer, rows, inputs);
     const reference::Bounded in_bf16 =
-        precision == Precision::fp32 ? in_fp32 : reference::linear(rounded().layer, rows, rounded().inputs);
+        precision == Precision::fp32 ? in_fp32 : reference::linear(rounded().layer, rows, rounded().inputs, 0, true);
     test_support::for_each_target([&] {
       const bool is_bf16 = pack().precision() == Precision::bf16;
       const reference::Bounded& expected = is_bf16 ? in_bf16 : in_fp32;
@@ -363,7 +364,7 @@ TEST(LinearInBf16, StaysWithinItsBoundAtEveryScale) {
 /// As the header states it, of the layer as it is given.
 TEST(LinearInBf16, IsOffByNoMoreThanTheRoundingOfBothValues) {
   Case c(40, 300, 64, 1, in_bf16());
-  const reference::Bounded expected = reference::linear(c.layer, c.rows, c.inputs, reference::bf16_product_error);
+  const reference::Bounded expected = reference::linear(c.layer, c.rows, c.inputs, reference::bf16_product_error, true);
   test_support::for_each_target([&] {
     const std::vector<float> y = c.run();
     double largest = 0;
@@ -390,6 +391,41 @@ TEST(LinearInBf16, GivesARowTheSameBitsWhateverItsPositionAndNeighbours) {
           for (size_t o = 0; o < 100; ++o)
             ASSERT_EQ(alone[o], together[static_cast<size_t>(r) * 100 + o]) << "row " << r << " of " << rows;
         }
+    });
+  }
+}
+
+/// Of every number of BF16, by a layer that multiplies it by 1.
+TEST(LinearInBf16, HasSigmoidsWithinTheirBound) {
+  std::vector<float> x;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint32_t pattern = bits << 16;
+    float value;
+    std::memcpy(&value, &pattern, sizeof value);
+    if (std::isnan(value) || value == 0 || std::abs(value) >= std::numeric_limits<float>::min()) x.push_back(value);
+  }
+  const auto rows = static_cast<int64_t>(x.size());
+  const std::vector<float> weight(9, 1.0f), alpha(9, -0.3f), scale(9, 1.7f), shift(9, 0.4f);
+  for (const Activation& spec : {sigmoid, silu, dice}) {
+    SCOPED_TRACE(name_of_enum(spec.kind));
+    test_support::for_each_target([&] {
+      const bool is_dice = spec.kind == ActivationKind::dice;
+      const auto learned = [&](const std::vector<float>& values) { return is_dice ? values : std::vector<float>(); };
+      const std::vector<float> alphas = learned(alpha), scales = learned(scale), shifts = learned(shift);
+      const host_ops::PackedLinear packed(weight, {}, 1, 9, 1, {spec, alphas, scales, shifts}, Precision::bf16);
+      std::vector<float> y(x.size() * 9), workspace(static_cast<size_t>(packed.workspace_size(rows)));
+      host_ops::linear(packed, {x.data(), rows, 1}, {y.data(), rows, 9}, {}, workspace);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const reference::Activated f = reference::activation(spec, x[i], -0.3f, 1.7f, 0.4f);
+        if (!std::isfinite(f.value)) {
+          ASSERT_TRUE(std::isnan(f.value) ? std::isnan(y[9 * i]) : y[9 * i] == f.value) << x[i];
+          continue;
+        }
+        // Dice rounds what it takes the sigmoid of.
+        const double of_argument = is_dice ? f.error / 8 * std::abs(1.7 * x[i]) : 0;
+        const double limit = u * (reference::in_bf16_layer(spec, f).error + of_argument) + 0x1p-118;
+        ASSERT_LE(std::abs(y[9 * i] - f.value), limit) << x[i];
+      }
     });
   }
 }

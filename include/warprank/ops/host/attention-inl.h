@@ -208,10 +208,11 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
         add_bias(options.scale, bias, head, time, bias.key_times, options.causal ? first + r : k.rows, seen.rows[r],
                  of_row);
       }
+      constexpr bool is_rounded = precision == Precision::bf16;
       if (silu)
-        finite_silu(scale, 1 / options.divisor, of_row, count);
+        finite_silu<is_rounded>(scale, 1 / options.divisor, of_row, count);
       else
-        finite_softmax(options.scale, of_row, count);
+        finite_softmax<is_rounded>(options.scale, of_row, count);
     }
     float own_weights[queries_at_once];  // before y, which may be q, is written
     if (own.k.data != nullptr) {

@@ -29,10 +29,10 @@
 /// where the parts of a bias add 2 (|position| + |time|) to d_t.
 ///
 /// BF16 (ops/host/products.hpp): scores are products of q and k rounded, which is |scale| v (2 + v) / u sum_d |q_d
-/// k_t,d| more in d_t, v = 2^-8, and results are sums of weights and values rounded, which is v (2 + v) sum_t |w_t v_t|
-/// more. What belongs to a query's own key stays FP32, as do weights and values where one of the segment's values is not
-/// finite in BF16. A row of y has the same bits whatever the other queries and segments are. Rows may be strided and need
-/// no alignment; y may be q and overlaps nothing else; nothing is allocated.
+/// k_t,d| more in d_t, v = 2^-8, and results are sums of weights, good to v / 16, and values, both rounded, which is
+/// v (2.1 + 2 v) sum_t |w_t v_t| more. What belongs to a query's own key stays FP32, as do weights and values where one
+/// of the segment's values is not finite in BF16. A row of y has the same bits whatever the other queries and segments
+/// are. Rows may be strided and need no alignment; y may be q and overlaps nothing else; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>

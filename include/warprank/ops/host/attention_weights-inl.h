@@ -5,8 +5,9 @@ namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// scores = softmax(factor * scores) over `count` > 0 of them. An infinite score counts as the largest finite one, so
-/// that only NaN gives NaN.
-inline void finite_softmax(float factor, float* scores, int64_t count) {
+/// that only NaN gives NaN. `IsRounded`: for weights that are rounded to BF16, within 2^-12 of themselves.
+template <bool IsRounded = false>
+void finite_softmax(float factor, float* scores, int64_t count) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = count / lanes * lanes;
   const size_t rest = static_cast<size_t>(count - whole);
@@ -20,8 +21,12 @@ inline void finite_softmax(float factor, float* scores, int64_t count) {
 
   // Above the top is only infinity. Compare and choose, since Min may lose NaN.
   const auto exp_of = [&](auto score) HWY_ATTR {
-    const auto distance = hn::Sub(score, top);
-    return exp_of_nonpositive(d, hn::IfThenElse(hn::Gt(distance, zero), zero, distance));
+    auto distance = hn::Sub(score, top);
+    distance = hn::IfThenElse(hn::Gt(distance, zero), zero, distance);
+    if constexpr (!IsRounded) return exp_of_nonpositive(d, distance);
+    const auto low = hn::Set(d, -87.3365f);
+    const auto vanishes = hn::Lt(distance, low);
+    return hn::IfThenZeroElse(vanishes, rough_exp(d, hn::IfThenElse(vanishes, low, distance)));
   };
   auto sums = zero;
   for (int64_t t = 0; t < whole; t += lanes) {
@@ -40,15 +45,18 @@ inline void finite_softmax(float factor, float* scores, int64_t count) {
   store_first(hn::Mul(last_e, share), d, scores + whole, rest);
 }
 
-/// scores = share * silu(factor * scores). An infinite score counts as the largest finite one.
-inline void finite_silu(float factor, float share, float* scores, int64_t count) {
+/// scores = share * silu(factor * scores). An infinite score counts as the largest finite one. `IsRounded` as above.
+template <bool IsRounded = false>
+void finite_silu(float factor, float share, float* scores, int64_t count) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = count / lanes * lanes;
   const auto scale = hn::Set(d, factor), shares = hn::Set(d, share);
   const auto largest = hn::Set(d, std::numeric_limits<float>::max());
   const auto weight_of = [&](auto score) HWY_ATTR {
     score = hn::Mul(scale, score);  // compare and choose, since Min may lose NaN; silu itself has the least
-    return hn::Mul(shares, silu(d, hn::IfThenElse(hn::Gt(score, largest), largest, score)));
+    score = hn::IfThenElse(hn::Gt(score, largest), largest, score);
+    if constexpr (IsRounded) return hn::Mul(shares, rough_silu(d, score));
+    return hn::Mul(shares, silu(d, score));
   };
   for (int64_t t = 0; t < whole; t += lanes) hn::StoreU(weight_of(hn::LoadU(d, scores + t)), d, scores + t);
   const size_t rest = static_cast<size_t>(count - whole);

@@ -90,6 +90,7 @@ void run_din(const PackedDin& packed, Matrix<const float> q, Matrix<const float>
       LinearGroup layer = event;
       layer.weight = folded;
       layer.bias = offsets + (n - first) * query.padded_out;
+      layer.precision = packed.precision();
       const bool is_dots = event.out <= max_dot_outputs;
       auto* const panels = reinterpret_cast<Element*>(folded);
       if (is_dots)

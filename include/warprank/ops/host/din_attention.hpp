@@ -23,7 +23,8 @@
 ///
 /// FP32: rounding errors are those of the formula, with |q| + |k| in the place of |q - k|. A layer of n inputs adds an
 /// error of at most (n + 6) u sum |w| |x| to its activation's input, u = 2^-24. BF16 (ops/host/products.hpp): layers
-/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| more, v = 2^-8; c(q) and the sum over t stay FP32.
+/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| more, v = 2^-8, and have the activations that are
+/// behind products in BF16 (ops/host/activation.hpp); c(q) and the sum over t stay FP32.
 /// A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no alignment; y
 /// overlaps neither q nor k.
 

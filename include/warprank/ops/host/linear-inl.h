@@ -145,7 +145,9 @@ inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stri
       auto v = hn::Load(d, z + r * z_stride + c);
       const bool has_residual = end.residual.data != nullptr;
       if (has_residual && end.residual_first) v = hn::Add(v, load_first(d, end.residual.row(r) + output, used));
-      v = apply_activation(d, group.activation, output, static_cast<size_t>(lanes), v);
+      v = group.precision == Precision::bf16
+              ? apply_rough_activation(d, group.activation, output, static_cast<size_t>(lanes), v)
+              : apply_activation(d, group.activation, output, static_cast<size_t>(lanes), v);
       if (end.multiply.data != nullptr) v = hn::Mul(v, load_first(d, end.multiply.row(r) + output, used));
       if (has_residual && !end.residual_first) v = hn::Add(v, load_first(d, end.residual.row(r) + output, used));
       store_first(v, d, y.row(r) + output, used);
@@ -310,12 +312,14 @@ template <class Products, class Panels>
 void run_panels(const LinearGroup& group, const Panels& panels, Matrix<const float> x, Matrix<float> y,
                 const LinearInputs& inputs, Span<float> workspace) {
   constexpr int64_t max_rows = block_tiles * tile_rows;
-  const int64_t num_blocks = (x.rows + max_rows - 1) / max_rows;
+  const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows, num_blocks = (x.rows + max_rows - 1) / max_rows;
   const LinearEnd end{inputs.multiply, inputs.residual, inputs.residual_first};
   RowBias bias_of(inputs);
   const float* row_bias[max_rows];
   for (int64_t block = 0; block < num_blocks; ++block) {
-    const int64_t row = x.rows * block / num_blocks, rows = x.rows * (block + 1) / num_blocks - row;
+    // Blocks of whole tiles.
+    const int64_t row = num_tiles * block / num_blocks * tile_rows;
+    const int64_t rows = std::min(num_tiles * (block + 1) / num_blocks * tile_rows, x.rows) - row;
     if (bias_of.exists())
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
     run_rows<Products>(group, panels, Products::elements_of(x.row_range(row, rows), workspace), y.row_range(row, rows),

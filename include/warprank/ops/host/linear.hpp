@@ -29,7 +29,8 @@
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
-/// where the last term is for values that count as 0 (ops/host/products.hpp). With weights in INT8, W' of
+/// where the last term is for values that count as 0 (ops/host/products.hpp); f is that behind products in BF16
+/// (ops/host/activation.hpp). With weights in INT8, W' of
 /// ops/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k |x_k| more. They are widened to the elements of
 /// products once for a block of rows. Layers of up to max_dot_outputs outputs stay in FP32: they are scores and gates,
 /// and take as long as reading their inputs.
