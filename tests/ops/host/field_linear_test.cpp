@@ -95,6 +95,8 @@ TEST(HostFieldLinear, TakesMoreRowsAndFieldsThanItDoesAtOnce) {
     check(products, 1, 20, 0);
     check(fields, 80, 20, 0);
     check(wide, 80, 3, 6);
+    check({1100, 0, 3, 8, {ActivationKind::sigmoid}}, 80, 3, 5);  // computed as dot products
+    check({100, 39, 10, 1, {ActivationKind::relu}}, 23, 0, 1);
   });
 }
 
@@ -132,6 +134,7 @@ TEST(HostFieldLinear, RefusesWeightsThatBf16CannotHoldByTheirPlace) {
 TEST(HostFieldLinear, RefusesWeightsOfAnotherSize) {
   std::vector<float> weight(10 * 3899);
   EXPECT_THROW(host_ops::PackedFieldLinear(weight, {}, 100, 39, 3, 10), invalid_argument);
+  EXPECT_THROW(host_ops::PackedFieldLinear({}, {}, 0, 0, 3, 10), invalid_argument);
 }
 
 TEST(HostFieldLinear, GivesARowTheSameBitsAloneAndAmongOthers) {

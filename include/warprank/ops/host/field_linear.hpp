@@ -44,7 +44,8 @@ class PackedFieldLinear {
                     int64_t out, Activation activation = {}, Precision precision = Precision::fp32)
       : of_a_(of_a), of_b_(of_b), dim_(dim) {
     const int64_t of_field = std::max<int64_t>(of_b, 1), terms = of_a * of_field;
-    const int64_t most = std::max<int64_t>(1, max_terms / of_field), num_parts = (of_a + most - 1) / most;
+    const int64_t most = std::max<int64_t>(1, max_terms / of_field);
+    const int64_t num_parts = std::max<int64_t>(1, (of_a + most - 1) / most);
     const bool fits = weight.size() == out * terms;  // else PackedLinear says what it expects
     if (fits && precision == Precision::bf16 && out > max_dot_outputs && has_bf16_products())
       check_bf16("weight of a layer over fields", weight);
