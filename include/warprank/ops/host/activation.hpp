@@ -7,7 +7,8 @@
 /// 0, 8 u; for x < 0, where the tail is an exponential of x^2 or x^3, gelu (8 + x^2) u and gelu_tanh (8 + 4 |x|^3) u;
 /// each relative to the value, and 2^-118 beside where an exponential underflows. Dice: 8 u (|x p| + |alpha x (1 - p)|)
 /// besides what the rounding of scale x + shift does to p. NaN gives NaN; +-infinity gives the limit. Behind products
-/// in BF16, sigmoid, silu and dice have 2^-12 in the place of 8 u, and 2^-118 beside, also at -infinity.
+/// in BF16, sigmoid, silu and dice have 2^-12 in the place of 8 u, and 2^-118 beside, also at -infinity; their last
+/// bits differ between makers of processors, whose approximate reciprocals differ.
 
 #include <algorithm>
 #include <cassert>

@@ -30,10 +30,9 @@
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
 /// where the last term is for values that count as 0 (ops/host/products.hpp); f is that behind products in BF16
-/// (ops/host/activation.hpp). With weights in INT8, W' of
-/// ops/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k |x_k| more. They are widened to the elements of
-/// products once for a block of rows. Layers of up to max_dot_outputs outputs stay in FP32: they are scores and gates,
-/// and take as long as reading their inputs.
+/// (ops/host/activation.hpp). With weights in INT8, W' of ops/int8_weights.hpp stands for W, bit by bit: s_o / 2 sum_k
+/// |x_k| more. They are widened to the elements of products once for a block of rows. Layers of up to max_dot_outputs
+/// outputs stay in FP32: they are scores and gates, and take as long as reading their inputs.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -72,7 +71,8 @@ struct LinearInputs {
 inline constexpr int64_t max_dot_outputs = 8;
 
 /// Vectors of outputs of the panel before which `rest` vectors are left to be computed: 4, as a tile takes at most, but
-/// none is alone where others are: its chains are too few. 13 of them are 4, 4, 3 and 2.
+/// none is alone where others are, as its chains are too few. 13 of them are 4, 4, 3 and 2: 80 outputs take 0.94 of
+/// what they took with a last panel of one vector, 0.89 in BF16 (Zen 5), 40 outputs 0.91 on AVX2.
 constexpr int64_t vectors_of_panel(int64_t rest) { return rest == 5 || rest == 6 ? 3 : std::min<int64_t>(rest, 4); }
 
 /// One packed group, as kernels see it. Its outputs are in panels of vectors_of_panel. The panel that starts at output
