@@ -16,6 +16,7 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/round_up.hpp"
+#include "warprank/ops/host/linear.hpp"
 
 namespace warprank { namespace {
 
@@ -157,14 +158,15 @@ struct Layer {
       }
     panels.assign(static_cast<size_t>(padded_out() * depth + 15 * 64), {to_bfloat16(7), to_bfloat16(-7)});
     std::fill_n(panels.begin(), padded_out() * depth, Bf16Pair{});
-    for (int64_t o = 0; o < out; ++o)
-      for (int64_t k = 0; k < in; ++k) {
-        const int64_t first = o / 64 * 64, width = std::min<int64_t>(64, padded_out() - first);
-        Bf16Pair& pair = panels[static_cast<size_t>(first * depth + k / 2 * width + o - first)];
-        (k % 2 == 0 ? pair.even : pair.odd) = to_bfloat16(weight[static_cast<size_t>(o * in + k)]);
-      }
+    for (int64_t first = 0; first < out; first += width_at(first))
+      for (int64_t o = first; o < std::min(first + width_at(first), out); ++o)
+        for (int64_t k = 0; k < in; ++k) {
+          Bf16Pair& pair = panels[static_cast<size_t>(first * depth + k / 2 * width_at(first) + o - first)];
+          (k % 2 == 0 ? pair.even : pair.odd) = to_bfloat16(weight[static_cast<size_t>(o * in + k)]);
+        }
   }
   int64_t padded_out() const { return round_up(out, 16); }
+  int64_t width_at(int64_t first) const { return 16 * host_ops::vectors_of_panel((padded_out() - first) / 16); }
   const Bf16Pair* part(int64_t first, int64_t width, int64_t k, int64_t) const {
     return panels.data() + first * ((in + 1) / 2) + k * width;
   }
@@ -173,8 +175,8 @@ struct Layer {
     std::vector<const float*> of_rows;
     for (int64_t r = 0; r < rows; ++r) of_rows.push_back(row_bias.data() + r % 2 * padded_out());
     TilesInMemory tiles;
-    for (int64_t first = 0; first < out; first += 64) {
-      const int64_t width = std::min<int64_t>(64, padded_out() - first), count = std::min(width, out - first);
+    for (int64_t first = 0; first < out; first += width_at(first)) {
+      const int64_t width = width_at(first), count = std::min(width, out - first);
       float sums[112][64];
       host_ops::sum_panel(tiles, *this, {first, width, count, 1024},
                           {pairs.data(), rows, (in + 1) / 2, host_ops::pairs_stride(in)}, bias.data(),
