@@ -322,6 +322,24 @@ TEST_F(CudaEngine, RunsAWideLayerOfAMix) {
   EXPECT_EQ(check.num_vague(), 0);
 }
 
+TEST_F(CudaEngine, MultipliesAndAddsWithinAMix) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto x0 = b.dense("x", b.axis("item", b.axis("user")), 6);
+                               auto x = x0;
+                               for (const std::string layer : {"0", "1"}) {
+                                 const auto experts = b.experts("e" + layer, x, 3, {4, 6}, relu);
+                                 x = x0 * b.mix(experts, b.gate("g" + layer, x, 3)) + x;
+                               }
+                               return {{"y", b.mlp("tower", x, {8, 1})}};
+                             }),
+                             {});
+  Expectation e{plan.source(), test_support::random_weights(plan, 1), Weights::from_tensors({}),
+                random_requests(plan, 3, 1)};
+  interpret(e, plan, reference::Rounding::independent);
+  const test_support::BoundCheck check = run_on_device(e, plan);
+  EXPECT_EQ(check.num_vague(), 0);
+}
+
 TEST_F(CudaEngine, NormalisesRawInputsBeforeTheyAreRounded) {
   const Plan plan =
       plan_for(warprank::build([](Builder& b) -> Outputs {

@@ -183,6 +183,21 @@ TEST(GraphJson, RefusesDotsWithoutFieldsOnBothSides) {
   }
 }
 
+TEST(GraphJson, RefusesMixesThatPlanningMakes) {
+  const std::string text = to_json(build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 4);
+    return {{"y", b.mix(x, b.gate("g", x, 2))}};
+  }));
+  for (const char* name : {"multiply", "residual"}) {
+    const std::string member = "\"" + std::string(name) + "\": ", without = member + "false";
+    const size_t begin = text.find("\"softmax\""), end = text.find(without, begin);
+    ASSERT_NE(end, std::string::npos);
+    const std::string between = text.substr(begin, end - begin);
+    EXPECT_THAT(message_for(text, between + without, between + member + "true"),
+                HasSubstr("mix 'mix': expected a mix of the model language, got one with a factor or a residual"));
+  }
+}
+
 TEST(GraphJson, RefusesEveryTruncationAndWhatFollowsTheEnd) {
   const std::string text = to_json(small_graph());
   EXPECT_EQ(message_of([&] { graph_from_json(text + "\n"); }), "");

@@ -34,6 +34,7 @@ const std::vector<Normalization> normalizations = {Normalization::softmax, Norma
 struct Task {
   AxisValues experts, gate;
   Normalization normalization = Normalization::softmax;
+  AxisValues multiply = {}, residual = {};  // without columns: none
 
   int64_t dim() const { return experts.cols / gate.cols; }
 };
@@ -51,6 +52,13 @@ std::vector<std::vector<Out>> run(const std::vector<Task>& tasks, int64_t rows, 
         std::make_unique<DeviceMatrix<Out>>(rows, task.dim(), task.dim() + placement.gap, placement.skip));
     views.push_back(
         {inputs[inputs.size() - 2]->view(), inputs.back()->view(), outputs.back()->view(), task.normalization});
+    const auto end = [&](const AxisValues& values) -> Matrix<const Value> {
+      if (values.cols == 0) return {};
+      inputs.push_back(std::make_unique<DeviceAxisInput<Value>>(values, placement));
+      return inputs.back()->view().values;
+    };
+    views.back().multiply = end(task.multiply);
+    views.back().residual = end(task.residual);
   }
   Mix<Value, Out>(views).launch({});
   std::vector<std::vector<Out>> results;
@@ -59,7 +67,11 @@ std::vector<std::vector<Out>> run(const std::vector<Task>& tasks, int64_t rows, 
 }
 
 warprank::reference::Bounded reference_of(const Task& task, int64_t rows) {
-  return warprank::reference::mix(task.experts.view(), task.gate.view(), task.normalization, rows, task.dim());
+  const auto end = [](const AxisValues& values) {
+    return values.cols == 0 ? Matrix<const float>{} : values.view().values;
+  };
+  return warprank::reference::mix(task.experts.view(), task.gate.view(), task.normalization, rows, task.dim(),
+                                  end(task.multiply), end(task.residual));
 }
 
 template <class Value, class Out>
@@ -94,6 +106,22 @@ TYPED_TEST(MixKernel, MatchesTheWeightedSumForEveryShape) {
                normalization},
               rows);
         }
+}
+
+TYPED_TEST(MixKernel, MultipliesAndThenAdds) {
+  using Value = typename TypeParam::value;
+  using Out = typename TypeParam::out;
+  const int64_t rows = 21, num_experts = 3;
+  for (const int64_t dim : {1, 3, 16, 130, 400})
+    for (const Placement placement : {Placement{}, Placement{4, 4}, Placement{3, 1}}) {
+      Task task{random_values<Value>(rows, num_experts * dim, 1), random_values<Value>(rows, num_experts, 2)};
+      task.multiply = random_values<Value>(rows, dim, 3);
+      expect_reference<Value, Out>(task, rows, placement, 2);
+      task.residual = random_values<Value>(rows, dim, 4);
+      expect_reference<Value, Out>(task, rows, placement, 2);
+      task.multiply = {};
+      expect_reference<Value, Out>(task, rows, placement, 2);
+    }
 }
 
 TYPED_TEST(MixKernel, TakesRowsThatAreStridedAndMisaligned) {
@@ -225,8 +253,8 @@ TEST(MixKernelCounts, ReadsEachSectorOfExpertsOnceForATask) {
     EXPECT_EQ(counters().launches, 1);
     EXPECT_EQ(counters().atomics, 0);
     EXPECT_EQ(counters().global_store_sectors, 3 * rows * dim / 16);
-    // A warp has two rows, whose logits lie in one sector.
-    EXPECT_EQ(counters().global_load_sectors, 3 * (rows * experts * dim / 16 + rows / 2));
+    // A warp has four rows, whose logits lie in one sector.
+    EXPECT_EQ(counters().global_load_sectors, 3 * (rows * experts * dim / 16 + rows / 4));
   } else {
     GTEST_SKIP() << "counted in the plain build";
   }
@@ -266,6 +294,11 @@ TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
   EXPECT_EQ(refusal([](auto& tasks) { tasks.resize(9, tasks[0]); }), "mix: tasks: expected 1 to 8, got 9");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].experts.values.cols = 7; }),
             "mix: task 0's experts: expected 8 columns, got 7");
+  EXPECT_EQ(refusal([](auto& tasks) {
+              tasks[0].gate.values.cols = tasks[0].gate.values.stride = int64_t{1} << 30;
+              tasks[0].experts.values.cols = tasks[0].experts.values.stride = int64_t{1} << 31;
+            }),
+            "mix: task 0's experts: expected at most 2147483647 columns, got 2147483648");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].gate.values.cols = tasks[0].experts.values.cols = 0; }),
             "mix: task 0's gate: expected at least 1 column, got 0");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].gate.values.rows = 1; }), "mix: task 0's gate: expected 2 rows, got 1");
@@ -274,6 +307,18 @@ TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
               tasks[1].y.rows = 1;
             }),
             "mix: task 1's y: expected 2 rows, got 1");
+  EXPECT_EQ(refusal([&](auto& tasks) {
+              tasks[0].multiply = tasks[0].residual = {memory, 2, 2};
+            }),
+            "nothing was thrown");
+  EXPECT_EQ(refusal([&](auto& tasks) {
+              tasks[0].multiply = {memory, 1, 2};
+            }),
+            "mix: task 0's multiply: expected y's shape, [2, 2], got [1, 2]");
+  EXPECT_EQ(refusal([&](auto& tasks) {
+              tasks[0].residual = {memory, 2, 4};
+            }),
+            "mix: task 0's residual: expected y's shape, [2, 2], got [2, 4]");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].y.data = nullptr; }), "mix: task 0's y: expected an address, got null");
 }
 

@@ -432,6 +432,25 @@ TEST(FuseEpilogue, AddsWhatComesBeforeAnActivationBeforeIt) {
             1);
 }
 
+TEST(FuseEpilogue, MakesProductsAndThenSumsPartOfAMix) {
+  using End = std::function<Tensor(Parts&, Tensor)>;
+  const auto programs = [](const End& end) {
+    const auto model = [&end](Parts& p) { return end(p, p.b.mix(p.b.concat({p.i, p.i}), p.b.slice(p.i, 0, 2))); };
+    Passes passes = only(&Passes::fuse_epilogue);
+    passes.late_broadcast = true;  // leaves a factor on its user's axis
+    return count(plan_of(model, passes), "elementwise");
+  };
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return p.i * mix + p.i; }), 0);
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return mix * p.i; }), 0);
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return p.i + mix; }), 0);
+  // What is read twice, a product behind a sum, and factors of another shape stay outside.
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return p.b.concat({mix, mix * p.i}); }), 1);
+  EXPECT_EQ(programs([](Parts&, Tensor mix) { return mix * mix; }), 1);
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return (mix + p.i) * p.i; }), 1);
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return mix * p.b.slice(p.i, 0, 1); }), 1);
+  EXPECT_EQ(programs([](Parts& p, Tensor mix) { return mix * p.on_item(p.b.slice(p.u, 0, 4)); }), 1);
+}
+
 TEST(FuseEpilogue, AddsToTheLaterOfTwoLinears) {
   for (const bool swap : {false, true}) {
     const Plan plan = plan_of(

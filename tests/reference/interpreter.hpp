@@ -537,7 +537,16 @@ class Interpreter {
       const auto begin = x.begin() + static_cast<std::ptrdiff_t>(e * width());
       experts.emplace_back(begin, begin + node_->width);
     }
-    return weighted_sums(weights, experts, width());
+    Row y = weighted_sums(weights, experts, width());
+    size_t next = 2;
+    const auto combine = [&](bool present, ElementwiseFunction f) {
+      if (!present) return;
+      for (size_t c = 0; c < width(); ++c) y[c] = apply(f, y[c], input(next, r)[c]);
+      ++next;
+    };
+    combine(op.multiply, ElementwiseFunction::mul);
+    combine(op.residual, ElementwiseFunction::add);
+    return y;
   }
 
   // --- one row

@@ -12,9 +12,9 @@
 
 namespace warprank::reference {
 
-/// y[n, d] = sum_e w_e experts[n, e, d], w = normalization(gate[n, :]).
+/// y[n, d] = sum_e w_e experts[n, e, d] [* multiply[n, d]] [+ residual[n, d]], w = normalization(gate[n, :]).
 inline Bounded mix(const SegmentedInput& experts, const SegmentedInput& gate, Normalization normalization, int64_t rows,
-                   int64_t dim) {
+                   int64_t dim, Matrix<const float> multiply = {}, Matrix<const float> residual = {}) {
   Bounded y;
   const int64_t num_experts = gate.values.cols;
   for (int64_t n = 0; n < rows; ++n) {
@@ -38,6 +38,15 @@ inline Bounded mix(const SegmentedInput& experts, const SegmentedInput& gate, No
         sum += weight * x;
         bound += std::fabs(x) *
                  (weights.bound[static_cast<size_t>(e)] + static_cast<double>(num_experts) * std::fabs(weight));
+      }
+      if (multiply.data != nullptr) {
+        const double factor = multiply.row(n)[d];
+        sum *= factor;
+        bound = bound * std::fabs(factor) + std::fabs(sum);
+      }
+      if (residual.data != nullptr) {
+        sum += static_cast<double>(residual.row(n)[d]);
+        bound += std::fabs(sum);
       }
       y.value.push_back(sum);
       y.bound.push_back(bound);

@@ -138,9 +138,10 @@ class RandomModel {
         return b.mlp(name("mlp"), wide_concat(axis), {6, dim}, any_activation(),
                      {.bias = pick(2) == 0, .output_activation = any_activation(), .batch_norm = pick(2) == 0});
       case 2: {
-        const auto x = wide_concat(axis);
+        const auto x = wide_concat(axis), x0 = on(axis);
         const auto mixed = b.mix(b.experts(name("experts"), x, 3, {5, dim}, any_activation()),
                                  b.gate(name("gate"), pick(2) == 0 ? x : on(axis), 3), any_normalization());
+        if (pick(3) == 0) return x0 * mixed + on(axis);
         return pick(2) == 0 ? mixed : b.mlp(name("tower"), mixed, {6, dim}, any_activation());
       }
       case 3: {

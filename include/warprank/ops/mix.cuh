@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Mixtures of experts on CUDA, of several tasks in one launch: y[n, :] = sum_e w_e(n) E[n, e D : (e + 1) D], the
-/// weights from gate logits g by a Normalization: softmax_e(g[n, :]) (MMoE, PLE), sigmoid(g[n, e]), or g itself.
+/// Mixtures of experts on CUDA, of several tasks in one launch:
+/// y[n, :] = sum_e w_e(n) E[n, e D : (e + 1) D] [* multiply[n, :]] [+ residual[n, :]], the weights from gate logits g
+/// by a Normalization: softmax_e(g[n, :]) (MMoE, PLE), sigmoid(g[n, e]), or g itself. With both of the last two it is a
+/// layer of DCN-Mix (Wang et al. 2021), of x_0 and of x.
 ///
-/// | Array          | Shape                                              |
-/// |----------------|----------------------------------------------------|
-/// | experts.values | [N, E * D], or [segments, E * D] with offsets over N |
-/// | gate.values    | [N, E], or [segments, E] with offsets over N       |
-/// | y              | [N, D]                                             |
+/// | Array              | Shape                                                |
+/// |--------------------|------------------------------------------------------|
+/// | experts.values     | [N, E * D], or [segments, E * D] with offsets over N |
+/// | gate.values        | [N, E], or [segments, E] with offsets over N         |
+/// | multiply, residual | [N, D] each, or no data: 1, and 0                    |
+/// | y                  | [N, D]                                               |
 ///
 /// Inputs and y are FP16 or FP32, all intermediate values are FP32, with the bounds of ops/host/mix.hpp plus the
-/// rounding to y's type: |y - exact| <= (2 E + 16 + 2 (max g - min g)) u sum_e |w_e E_e| for softmax, (E + 8) u for
-/// sigmoid, E u for none, u = 2^-24. Softmax weights are not divided by their sum: the mixture is. A gate of -inf is a
+/// rounding to y's type: |mixture - exact| <= (2 E + 16 + 2 (max g - min g)) u sum_e |w_e E_e| for softmax, (E + 8) u
+/// for sigmoid, E u for none, u = 2^-24, times |multiply|, and u of the product and of the sum. A gate of -inf is a
 /// weight of 0; a row of logits with NaN, with +inf or with only -inf gives NaN. A row has the same bits whatever its
-/// position and neighbours. Rows may be strided; rows and D that are multiples of 4 elements are read faster. y
-/// overlaps no input.
+/// position and neighbours. Rows may be strided; rows and D of whole 16 bytes are read faster. y overlaps no input.
 
 #include <cstdint>
 #include <string>
@@ -36,6 +38,7 @@ struct MixTask {
   AxisInput<Value> experts, gate;
   Matrix<Out> y;
   Normalization normalization = Normalization::softmax;
+  Matrix<const Value> multiply = {}, residual = {};
 };
 
 /// Used as contract.hpp says: one kernel, without descriptors or workspace.
@@ -82,6 +85,15 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
     detail::check_matrix(what + "y", task.y, problems);
     detail::check_axis_input(what + "experts", task.experts, task.y.rows, problems);
     detail::check_axis_input(what + "gate", task.gate, task.y.rows, problems);
+    const auto check_end = [&](const char* name, const Matrix<const Value>& matrix) {
+      if (matrix.data == nullptr) return;
+      detail::check_matrix(what + name, matrix, problems);
+      if (matrix.rows == task.y.rows && matrix.cols == task.y.cols) return;
+      problems.add(what + name, "y's shape, [" + std::to_string(task.y.rows) + ", " + std::to_string(task.y.cols) + "]",
+                   "[" + std::to_string(matrix.rows) + ", " + std::to_string(matrix.cols) + "]");
+    };
+    check_end("multiply", task.multiply);
+    check_end("residual", task.residual);
     if (task.y.rows != arguments.max_rows) {
       problems.add(what + "y", std::to_string(arguments.max_rows) + " rows", std::to_string(task.y.rows));
     }
@@ -89,8 +101,10 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
     if (task.experts.values.cols != columns) {
       problems.add(what + "experts", std::to_string(columns) + " columns", std::to_string(task.experts.values.cols));
     }
+    if (columns > INT32_MAX) problems.add(what + "experts", "at most 2147483647 columns", std::to_string(columns));
     if (task.gate.values.cols == 0) problems.add(what + "gate", "at least 1 column", "0");
-    arguments.tasks[i] = detail::mix::describe(task.experts, task.gate, task.y, task.normalization);
+    arguments.tasks[i] =
+        detail::mix::describe(task.experts, task.gate, task.y, task.normalization, task.multiply, task.residual);
   }
   problems.throw_if_any();
   arguments.reads_ahead = detail::mix::can_read_ahead(arguments, device::num_multiprocessors());

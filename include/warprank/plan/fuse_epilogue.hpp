@@ -13,7 +13,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
-/// One fusion per node: an op after a linear becomes part of the linear.
+/// One fusion per node: an op after a linear becomes part of the linear, and one after a mix part of the mix.
 class EpilogueFuser {
  public:
   explicit EpilogueFuser(const Graph& graph)
@@ -22,7 +22,8 @@ class EpilogueFuser {
   Graph run() {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       Node node = rewriter_.renewed(n);
-      if (std::holds_alternative<ElementwiseOp>(node.op) && !fuse_activation(n, node)) fuse_sum(n, node);
+      if (std::holds_alternative<ElementwiseOp>(node.op) && !fuse_activation(n, node) && !fuse_sum(n, node))
+        fuse_into_mix(n, node);
       rewriter_.replace(n, emit(std::move(node)));
     }
     return rewriter_.finish();
@@ -37,14 +38,16 @@ class EpilogueFuser {
     return made;
   }
 
-  /// The linear that old node `input` has become, if nothing else reads it, so that it need not exist by itself; else
-  /// null.
+  /// Whether one node reads old node `input` and no one else does, so that it need not exist by itself.
+  bool read_once(int input) const {
+    return consumers_[static_cast<size_t>(input)].size() == 1 && !is_output_[static_cast<size_t>(input)];
+  }
+
+  /// The linear that old node `input` has become, if it is read once; else null.
   const Node* linear_read_here(int input) const {
     const Node& made = rewriter_.node(rewriter_.replacement(input));
     const auto* linear = std::get_if<LinearOp>(&made.op);
-    const bool only_here =
-        consumers_[static_cast<size_t>(input)].size() == 1 && !is_output_[static_cast<size_t>(input)];
-    return linear != nullptr && linear->scene < 0 && !linear->multiply && only_here ? &made : nullptr;
+    return linear != nullptr && linear->scene < 0 && !linear->multiply && read_once(input) ? &made : nullptr;
   }
 
   /// linear -> activation: the activation becomes the linear's. A residual that was added before it is still added
@@ -64,17 +67,39 @@ class EpilogueFuser {
 
   /// linear + tensor: the tensor becomes the linear's residual, or its row bias if the tensor is on an ancestor's axis.
   /// Of two linears the later one takes the other, which may then run beside earlier ops.
-  void fuse_sum(int n, Node& node) {
-    if (!is_plain_sum(node)) return;
+  bool fuse_sum(int n, Node& node) {
+    if (!is_plain(ElementwiseFunction::add, node)) return false;
     const size_t later = depth(node.inputs[1]) > depth(node.inputs[0]) ? 1 : 0;
-    if (!add_to_linear(n, later, node)) add_to_linear(n, 1 - later, node);
+    return add_to_linear(n, later, node) || add_to_linear(n, 1 - later, node);
   }
 
-  static bool is_plain_sum(const Node& node) {
-    ElementwiseProgram sum;
-    sum.num_inputs = 2;
-    sum.instructions = {{ElementwiseFunction::add, 0, 1}};
-    return std::get<ElementwiseOp>(node.op).program == sum && node.inputs[0] != node.inputs[1];
+  /// Whether a node is f of two tensors.
+  static bool is_plain(ElementwiseFunction f, const Node& node) {
+    ElementwiseProgram program;
+    program.num_inputs = 2;
+    program.instructions = {{f, 0, 1}};
+    return std::get<ElementwiseOp>(node.op).program == program && node.inputs[0] != node.inputs[1];
+  }
+
+  /// mix * tensor, and mix + tensor: the tensor becomes the mix's factor or residual, if it has the mix's shape.
+  void fuse_into_mix(int n, Node& node) {
+    const bool is_sum = is_plain(ElementwiseFunction::add, node);
+    if (!is_sum && !is_plain(ElementwiseFunction::mul, node)) return;
+    for (size_t which = 0; which < 2; ++which) {
+      const int old_mix = graph_.node(n).inputs[which];
+      const Node &mix = rewriter_.node(node.inputs[which]), &other = rewriter_.node(node.inputs[1 - which]);
+      const auto* op = std::get_if<MixOp>(&mix.op);
+      if (op == nullptr || !read_once(old_mix) || op->residual || (!is_sum && op->multiply)) continue;
+      if (mix.axis != node.axis || other.axis != node.axis || mix.width != node.width || other.width != node.width)
+        continue;
+      MixOp fused = *op;
+      (is_sum ? fused.residual : fused.multiply) = true;
+      std::vector<int> inputs = mix.inputs;
+      inputs.push_back(node.inputs[1 - which]);
+      node.op = fused;
+      node.inputs = std::move(inputs);
+      return;
+    }
   }
 
   bool add_to_linear(int n, size_t which, Node& node) {
@@ -129,7 +154,8 @@ class EpilogueFuser {
 }  // namespace detail
 
 /// Ops that follow a linear move into its epilogue: activations, sums with another tensor (residuals), and both, as in
-/// sigmoid(deep + wide). Fused nodes stay behind, unread; remove_dead drops them.
+/// sigmoid(deep + wide); products and then sums that follow a mix of experts move into the mix, as in DCN-Mix. Fused
+/// nodes stay behind, unread; remove_dead drops them.
 inline Graph fuse_epilogue(const Graph& graph) { return detail::EpilogueFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

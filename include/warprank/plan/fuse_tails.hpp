@@ -124,7 +124,8 @@ class TailFuser {
   /// axis.
   bool can_mix(int n) const {
     const int x = graph_.node(n).inputs[0];
-    if (!std::holds_alternative<MixOp>(graph_.node(x).op) || !only_x_of_next(x)) return false;
+    const auto* op = std::get_if<MixOp>(&graph_.node(x).op);
+    if (op == nullptr || op->multiply || op->residual || !only_x_of_next(x)) return false;
     const Node &mix = graph_.node(x), &experts = graph_.node(mix.inputs[0]), &gate = graph_.node(mix.inputs[1]);
     return groups(n) == 1 && !linear(n)->row_bias && mix.width <= max_chain_width && gate.width <= max_chain_experts &&
            experts.axis == mix.axis;

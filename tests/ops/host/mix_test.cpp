@@ -14,14 +14,15 @@ using namespace test_support;
 
 const std::vector<Normalization> normalizations = {Normalization::softmax, Normalization::sigmoid, Normalization::none};
 
-void check(const SegmentedInput& experts, const SegmentedInput& gate, int64_t rows, int64_t dim) {
+void check(const SegmentedInput& experts, const SegmentedInput& gate, int64_t rows, int64_t dim,
+           const host_ops::MixEnd& end = {}) {
   for (const Normalization normalization : normalizations) {
     SCOPED_TRACE(::testing::Message() << "rows " << rows << ", experts " << gate.values.cols << ", dim " << dim << ", "
                                       << name_of_enum(normalization));
     AwkwardMatrix y(rows, dim);
     Workspace workspace(host_ops::mix_workspace(gate.values.cols));
-    host_ops::mix(experts, gate, normalization, y.view(), workspace.view());
-    expect_within(reference::mix(experts, gate, normalization, rows, dim), y.view(), 1);
+    host_ops::mix(experts, gate, normalization, y.view(), workspace.view(), end);
+    expect_within(reference::mix(experts, gate, normalization, rows, dim, end.multiply, end.residual), y.view(), 1);
     y.expect_guards_untouched();
   }
 }
@@ -51,6 +52,20 @@ TEST(HostMix, TakesExpertsAndGateFromAncestors) {
     check(on_users, {item_gate.view()}, rows, dim);
     check({item_experts.view()}, on_sessions, rows, dim);
     check(on_users, on_sessions, rows, dim);
+  });
+}
+
+TEST(HostMix, MultipliesAndThenAdds) {
+  for_each_target([] {
+    for (const int64_t dim : {0, 1, 16, 37, 130}) {
+      const int64_t rows = 6, num_experts = 3;
+      const AwkwardMatrix experts = AwkwardMatrix(rows, num_experts * dim).fill(1),
+                          gate = AwkwardMatrix(rows, num_experts).fill(2), multiply = AwkwardMatrix(rows, dim).fill(3),
+                          residual = AwkwardMatrix(rows, dim).fill(4);
+      check({experts.view()}, {gate.view()}, rows, dim, {multiply.view(), {}});
+      check({experts.view()}, {gate.view()}, rows, dim, {{}, residual.view()});
+      check({experts.view()}, {gate.view()}, rows, dim, {multiply.view(), residual.view()});
+    }
   });
 }
 

@@ -19,11 +19,14 @@ inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings&
     std::vector<MixTask<float16, Out>> tasks;
     for (const int n : nodes) {
       const Node& node = bindings.graph().node(n);
+      const auto& op = std::get<MixOp>(node.op);
       const FloatMatrix<void> y = bindings.value(n);
       tasks.push_back({bindings.halves_on(node.inputs[0], node.axis),
                        bindings.halves_on(node.inputs[1], node.axis),
                        {static_cast<Out*>(y.data), y.rows, y.cols, y.stride},
-                       std::get<MixOp>(node.op).normalization});
+                       op.normalization});
+      if (op.multiply) tasks.back().multiply = bindings.halves(node.inputs[2]);
+      if (op.residual) tasks.back().residual = bindings.halves(node.inputs[2 + op.multiply]);
     }
     const int64_t* const num_rows = bindings.num_rows(bindings.graph().node(nodes[0]).axis);
     return prepare_launch("mix", Mix<float16, Out>(tasks, num_rows), memory);

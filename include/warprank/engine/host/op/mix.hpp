@@ -15,7 +15,10 @@ inline StepPtr bind_op(const MixOp& op, int n, Binder& model) {
   return make_plain_step(
       n, model.refs(n),
       [op](RunState& state, auto in, auto y) {
-        host_ops::mix(in[0], in[1], op.normalization, y, state.workspace_span());
+        host_ops::MixEnd end;
+        if (op.multiply) end.multiply = in[2].values;
+        if (op.residual) end.residual = in[2 + op.multiply].values;
+        host_ops::mix(in[0], in[1], op.normalization, y, state.workspace_span(), end);
       },
       [num_experts](const RunState&) { return host_ops::mix_workspace(num_experts); });
 }
