@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module as a file of ONNX, which onnxruntime runs on one thread and warprank.onnx converts, for tools/zoo.py."""
+"""A module as a file of ONNX, which onnxruntime runs on one thread and warprank.onnx converts, for tools/zoo.py.
+
+PyTorch has two exporters: that of today, `dynamo`, and the first one, which traces and has written most files.
+"""
 
 import importlib.util
 import logging
+import multiprocessing
 import os
+import warnings
 
 import numpy as np
 import torch
@@ -33,12 +38,14 @@ class Flat(torch.nn.Module):
 class OfOnnx:
     """names: of the tensors of its batch"""
 
-    def __init__(self, path, module, arguments, names):
+    def __init__(self, path, module, arguments, names, dynamo=True):
         import onnxruntime
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         self.path, self.tensors = path, torch.utils._pytree.tree_leaves(arguments)
-        torch.onnx.export(Flat(module, arguments).eval(), tuple(self.tensors), path, dynamo=True, input_names=names,
-                          external_data=False, verbose=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(Flat(module, arguments).eval(), tuple(self.tensors), path, dynamo=dynamo,
+                              input_names=names, external_data=False, verbose=False)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -65,10 +72,37 @@ def of_output(scores, wanted):
     return float(np.abs(scores - wanted).max(where=~is_none, initial=0) / largest)
 
 
+def of_first_exporter(path, module, arguments, names, axes):
+    """The difference that a conversion of the file of PyTorch's first exporter makes, or why there is none.
+
+    In a process of its own, as a trace that fails leaves the exporter unable to trace others.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def convert():
+        try:
+            sender.send((OfOnnx(path, module, arguments, names, dynamo=False).difference(axes), None))
+        except wr.InvalidArgument as error:
+            sender.send((None, f"its file of the first exporter: {error}"))
+        except Exception as error:  # of PyTorch's exporter, or of onnxruntime
+            line = (str(error).strip() or " ").splitlines()[0]
+            sender.send((None, f"no file of the first exporter: {type(error).__name__}: {line}"))
+
+    process = multiprocessing.get_context("fork").Process(target=convert)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None, "no file of the first exporter: its process ended"
+    finally:
+        process.join()
+
+
 def measured(of_zoo, name, make, calls, folder, timed):
-    """What there is to say of a model as a file: its milliseconds, in turns with ours, and the difference that a
-    conversion makes, or why there is none. calls: by rows ours"""
-    found, exported, problem = {}, {}, None
+    """What there is to say of a model as a file: its milliseconds, in turns with ours, and the differences that
+    conversions make, or why there are none. calls: by rows ours"""
+    found, exported, problems = {}, {}, []
     for count, call in calls.items():
         given = Model(*of_zoo(count)[name])
         module = make()
@@ -76,12 +110,17 @@ def measured(of_zoo, name, make, calls, folder, timed):
         made = OfOnnx(os.path.join(folder, "model.onnx"), module, arguments, names)
         ours, theirs = timed(call, made.run)
         found |= {f"onnxruntime_ms_{count}": 1e3 * theirs, f"onnxruntime_ratio_{count}": theirs / ours}
-        if not exported and problem is None:
-            try:
-                exported["onnx_difference"] = made.difference(given.axes)
-            except wr.InvalidArgument as error:
-                problem = f"its file of ONNX: {error}"
-    return found | exported, problem
+        if exported or problems:
+            continue
+        try:
+            exported["onnx_difference"] = made.difference(given.axes)
+        except wr.InvalidArgument as error:
+            problems.append(f"its file of ONNX: {error}")
+        difference, problem = of_first_exporter(os.path.join(folder, "first.onnx"), module, arguments, names,
+                                                given.axes)
+        exported |= {} if difference is None else {"onnx_first_difference": difference}
+        problems += [] if problem is None else [problem]
+    return found | exported, problems
 
 
 def named(module, batch):
