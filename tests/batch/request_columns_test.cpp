@@ -22,8 +22,8 @@
 
 namespace warprank { namespace {
 
-/// Inputs of all types on the outermost axis, and an axis below it.
-BatchLayout layout_of_columns() {
+/// Inputs of all types on the outermost axis, and with items an axis below it.
+BatchLayout layout_of_columns(bool has_items = true) {
   Graph graph;
   graph.axes = {{"user", -1, 0}, {"item", 0, 3}};
   graph.ids = {
@@ -31,6 +31,10 @@ BatchLayout layout_of_columns() {
   graph.dense = {{"values", 0, 3, {}},
                  {"halves", 0, 1, {}, DenseWire::f16},
                  {"saturating", 0, 2, 0.5f, DenseWire::bf16, OutOfRange::saturate}};
+  if (!has_items) {
+    graph.axes.pop_back();
+    graph.ids.pop_back();
+  }
   return BatchLayout(graph);
 }
 
@@ -60,6 +64,20 @@ struct Given {
 Given good_rows() {
   return {
       {1, -1, int64_t{1} << 40}, {5, -6, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {0.1f, -2, 60000}, {1, 2, 3, 3.4e38f, 5, 6}};
+}
+
+/// So many, and never the same twice.
+Given some_rows(int64_t count) {
+  Given given;
+  for (int64_t r = 0; r < count; ++r) {
+    const auto x = static_cast<float>(r);
+    given.wide.push_back(r << 40);
+    given.narrow.push_back(-r);
+    given.values.insert(given.values.end(), {x, x + 0.25f, x + 0.5f});
+    given.halves.push_back(-x);
+    given.saturating.insert(given.saturating.end(), {x, 2 * x});
+  }
+  return given;
 }
 
 void expect_same(Batch& got, Batch& expected) {
@@ -93,6 +111,18 @@ TEST(RequestColumns, AreTheBlobsOfRequests) {
   given.add_to(expected);
   EXPECT_EQ(got.add_requests(0, {}), 9);
   expect_same(got, expected);
+}
+
+TEST(RequestColumns, AreTheBlobsOfAnyNumberOfRequests) {
+  for (const bool has_items : {false, true})
+    for (const int64_t count : {0, 1, 2, 3, 4, 21}) {
+      SCOPED_TRACE(count);
+      Batch got(layout_of_columns(has_items)), expected(layout_of_columns(has_items));
+      const Given given = some_rows(count);
+      got.add_requests(count, given.columns(got.layout()));
+      given.add_to(expected);
+      expect_same(got, expected);
+    }
 }
 
 TEST(RequestColumns, HaveTheStatusOfTheRequestThatIsWrong) {

@@ -27,6 +27,13 @@ class BlobView {
     assert(reinterpret_cast<uintptr_t>(blob) % 8 == 0);
   }
 
+  /// Another blob of the same batch.
+  BlobView moved_to(const std::byte* blob) const {
+    BlobView view = *this;
+    view.blob_ = blob;
+    return view;
+  }
+
   int64_t bytes() const { return *at<uint32_t>(offsetof(BlobHeader, bytes)); }
   const std::byte* data() const { return blob_; }
   /// BatchLayout::fingerprint of the blob's layout.

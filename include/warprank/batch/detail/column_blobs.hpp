@@ -58,14 +58,16 @@ class ColumnBlobs {
     std::vector<std::byte> tables(static_cast<size_t>(tables_.end));
     write_header(layout_, 0, tables.data());
     if (tables_.values_end > tables_.types_at) write_types(layout_, tables.data() + tables_.types_at);
+    const bool are_alike = layout_.axes().size() == 1;
     std::vector<RowRange> ranges;
-    for (int64_t r = 0; r < rows_.num_requests(); ++r) {
+    for (int64_t r = 0; r < (are_alike ? std::min<int64_t>(rows_.num_requests(), 1) : rows_.num_requests()); ++r) {
       std::byte* const blob = to + begins_[static_cast<size_t>(r)];
       std::memcpy(blob, tables.data(), tables.size());
       store(blob + offsetof(BlobHeader, bytes), begins_[static_cast<size_t>(r + 1)] - begins_[static_cast<size_t>(r)]);
       rows_.find_kept(r, ranges);
       write_values(ranges, write_offsets(ranges, blob), blob);
     }
+    if (are_alike) write_alike(to);
   }
 
  private:
@@ -176,6 +178,23 @@ class ColumnBlobs {
         std::memcpy(blob + position, from, static_cast<size_t>(bytes));
       }
       position += padded;
+    }
+  }
+
+  /// Blobs behind the first that differ from it in their values alone: requests of a row each.
+  void write_alike(std::byte* first) const {
+    const int64_t count = rows_.num_requests(), bytes = count > 0 ? begins_[1] : 0;
+    for (int64_t made = 1; made < count; made *= 2)
+      std::memcpy(first + made * bytes, first, static_cast<size_t>(std::min(made, count - made) * bytes));
+    for (const Column& column : columns_) {
+      std::byte* const values = first + load_unaligned<uint32_t>(first + tables_.data_at + 4 * column.input);
+      for (int64_t r = 1; r < count; ++r) {
+        const std::byte* const from = column.values + r * column.row_bytes;
+        if (column.row_bytes == 8)
+          std::memcpy(values + r * bytes, from, 8);  // of a known size: one store
+        else
+          std::memcpy(values + r * bytes, from, static_cast<size_t>(column.row_bytes));
+      }
     }
   }
 

@@ -184,7 +184,7 @@ class HostContext : public ContextBackend {
     reserve();
     unpack_offsets(batch, scored_, values_, next_row_);
     compose_segments(values_);
-    unpack_inputs(batch, scored_, model_->used_ids, model_->dense_nodes, values_, next_row_);
+    unpack_inputs(batch, model_->used_ids, model_->dense_nodes, values_);
     parts_.forget();
   }
   void run(const Step& step) {

@@ -4,6 +4,7 @@
 /// From blobs to what steps read: row counts, offsets, ids and dense values of all requests together.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -82,41 +83,56 @@ inline std::vector<bool> dense_apart(const Graph& graph) {
   return apart;
 }
 
+/// Calls body(blob) for the scored requests of a closed batch, in their order.
+template <class Body>
+void for_each_blob(const Batch& batch, Body&& body) {
+  const Span<const int64_t> positions = batch.positions();
+  if (positions.size() == 0) return;
+  const std::byte* const index = batch.bytes().data() + batch.blobs().size();
+  const BlobView any(index + positions[0], batch.layout());
+  for (const int64_t position : positions) body(any.moved_to(index + position));
+}
+
 /// Ids and dense values of all requests side by side, of 64 bits and in FP32; defaults where a request did not set an
 /// input. Dense values in FP32 of a single request may stay where they are. `dense_nodes`: the nodes of dense inputs.
-inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
-                          Span<const int> dense_nodes, RunValues& values, std::vector<int64_t>& next_row) {
+/// Input by input: many requests of a row each have few values of one.
+inline void unpack_inputs(const Batch& batch, const std::vector<bool>& used_ids, Span<const int> dense_nodes,
+                          RunValues& values) {
   const Graph& graph = *values.graph;
-  for (size_t i = 0; i < graph.ids.size(); ++i)
-    if (used_ids[i]) values.ids[i].reserve(values.rows.of(graph.ids[i].axis));
+  const auto rows_of = [](const BlobView& blob, int axis) { return axis == 0 ? 1 : blob.rows({axis}); };
+  for (size_t i = 0; i < graph.ids.size(); ++i) {
+    if (!used_ids[i]) continue;
+    const IdsSlot slot{static_cast<int>(i)};
+    const IdsInfo& info = graph.ids[i];
+    const int axis = info.axis;
+    const int64_t default_id = info.default_id.value_or(0);
+    int64_t* to = values.ids[i].reserve(values.rows.of(axis));
+    if (axis == 0 && info.wire == IdsWire::i64) {  // one id a request
+      for_each_blob(batch, [&](const BlobView& blob) { *to++ = blob.has(slot) ? blob.ids(slot)[0] : default_id; });
+      continue;
+    }
+    for_each_blob(batch, [&](const BlobView& blob) {
+      const int64_t rows = rows_of(blob, axis);
+      if (blob.has(slot))
+        blob.copy_ids(slot, to);
+      else
+        std::fill_n(to, rows, default_id);
+      to += rows;
+    });
+  }
   for (const int n : dense_nodes) {
     const DenseSlot slot{std::get<DenseOp>(graph.node(n).op).input};
-    const bool stays = batch.size() == 1 && scored[0] == 0 && values.may_stay[static_cast<size_t>(n)] &&
-                       graph.dense[static_cast<size_t>(slot.index)].wire == DenseWire::f32;
+    const DenseInfo& info = graph.dense[static_cast<size_t>(slot.index)];
+    const bool stays = batch.size() == 1 && batch.num_scored() == 1 && values.may_stay[static_cast<size_t>(n)] &&
+                       info.wire == DenseWire::f32;
     values.given[static_cast<size_t>(n)] = stays ? batch.blob(0).dense(slot).data() : nullptr;
-  }
-
-  std::fill(next_row.begin(), next_row.end(), 0);
-  for (int64_t r = 0; r < batch.size(); ++r) {
-    if (scored[r] < 0) continue;
-    const BlobView blob = batch.blob(r);
-    for (size_t i = 0; i < graph.ids.size(); ++i) {
-      if (!used_ids[i]) continue;
-      const IdsSlot slot{static_cast<int>(i)};
-      int64_t* const ids = values.ids[i].data() + next_row[static_cast<size_t>(graph.ids[i].axis)];
-      if (blob.has(slot))
-        blob.copy_ids(slot, ids);
-      else
-        std::fill_n(ids, blob.rows({graph.ids[i].axis}), graph.ids[i].default_id.value_or(0));
-    }
-    for (const int n : dense_nodes) {
-      if (values.given[static_cast<size_t>(n)] != nullptr) continue;
-      const DenseSlot slot{std::get<DenseOp>(graph.node(n).op).input};
-      const DenseInfo& info = graph.dense[static_cast<size_t>(slot.index)];
-      const Matrix<float> value = values.value(n, values.rows);
+    if (values.given[static_cast<size_t>(n)] != nullptr) continue;
+    const Matrix<float> value = values.value(n, values.rows);
+    int64_t row = 0;
+    for_each_blob(batch, [&](const BlobView& blob) {
       const bool has_values = blob.has(slot), is_half = has_values && blob.type(slot) == DenseWire::f16;
-      int64_t row = next_row[static_cast<size_t>(info.axis)];
-      for (int64_t i = 0; i < blob.rows({info.axis}); ++i, ++row) {
+      const int64_t rows = rows_of(blob, info.axis);
+      for (int64_t i = 0; i < rows; ++i, ++row) {
         if (is_half)
           host_ops::widen(blob.dense_halves(slot).subspan(i * info.width, info.width), value.row(row));
         else if (has_values)
@@ -124,8 +140,7 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
         else
           std::fill_n(value.row(row), info.width, info.default_value.value_or(0.0f));
       }
-    }
-    for (size_t a = 0; a < next_row.size(); ++a) next_row[a] += blob.rows({static_cast<int>(a)});
+    });
   }
 }
 
