@@ -84,8 +84,11 @@ def deepctr_torch(rows):
     with_history = {"user": ids_of(rows)[0], "item": ids_of(rows)[3], "seen": history_of(rows)}
     with_history["length"] = (with_history["seen"] > 0).sum(1)
     axes = {"user": "row", "item": "row", "seen": "row/seen[]", "length": "row/seen[]"}
+    read, of_items = [sparse[0], sparse[3], *seen], ["s3"]
+    for name, cell in {"DIEN": "GRU", "DIEN_AUGRU": "AUGRU"}.items():
+        found[name] = (lambda cell=cell: Columns(models.DIEN(read, of_items, cell, device="cpu")), with_history, axes)
     return found | {
-        "DIN": (lambda: Columns(models.DIN([sparse[0], sparse[3], *seen], ["s3"], device="cpu")), with_history, axes),
+        "DIN": (lambda: Columns(models.DIN(read, of_items, device="cpu")), with_history, axes),
         "AFM": (lambda: models.AFM(sparse, sparse, device="cpu"), ids),
         "CCPM": (lambda: models.CCPM(sparse, sparse, device="cpu"), ids),
         "IPNN": (lambda: models.PNN(every, device="cpu"), batch),

@@ -5,9 +5,11 @@ PyTorch has two exporters: that of today, `dynamo`, and the first one, which tra
 """
 
 import importlib.util
+import io
 import logging
 import multiprocessing
 import os
+import sys
 import warnings
 
 import numpy as np
@@ -80,6 +82,7 @@ def of_first_exporter(path, module, arguments, names, axes):
     receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def convert():
+        sys.stdout = io.StringIO()  # where the exporter writes what it could not trace
         try:
             sender.send((OfOnnx(path, module, arguments, names, dynamo=False).difference(axes), None))
         except wr.InvalidArgument as error:

@@ -81,8 +81,9 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
 
 def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.ExportedProgram:
     args, kwargs = arguments(example_batch)
+    loops: Mapping[torch.nn.Module, Loop] = {}
     try:
-        program, branches = _traced(module, args, kwargs, {})
+        program, branches = _traced(module, args, kwargs, loops)
     except Exception as error:  # whatever the tracer raises
         loops, others = loops_in(module, args, kwargs)
         if not loops:
@@ -91,7 +92,7 @@ def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.Exported
             program, branches = _traced(module, args, kwargs, loops)
         except Exception as second:
             _refuse_trace(module, second, others)
-    if branches.is_taken:
+    if branches.is_taken or loops:
         check_branches(module, program, args, kwargs)
     return program
 

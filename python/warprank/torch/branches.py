@@ -18,17 +18,23 @@ from .exported import evaluating
 
 _ASSERTIONS = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range_for_size"}
 _ANSWERS = {torch.Tensor.any: True, torch.any: True, torch.Tensor.all: False, torch.all: False}
+_SELECTS = {torch.Tensor.masked_select, torch.masked_select}
+_VIEWS = {torch.Tensor.view, torch.Tensor.reshape, torch.reshape}
 MOST_ROWS = 64  # of an example that are computed one by one
 TOLERANCE = 1e-4  # of scores, of which other batches have other sums in FP32
 
 
 class OfSomeRows(TorchFunctionMode):  # type: ignore[misc]
-    """`if mask.any()` is true and `if mask.all()` is not, and x[mask] has several rows, as long as this lasts."""
+    """`if mask.any()` is true and `if mask.all()` is not, and x[mask] has several rows, as long as this lasts.
+
+    x.masked_select(mask.view(-1, 1, 1)), of whole rows, is x[mask], too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.is_taken = False  # whether there is such a branch
         self._answers: list[tuple[torch.Tensor, bool]] = []
+        self._masks: list[tuple[torch.Tensor, torch.Tensor]] = []  # [rows, 1, 1], and the mask of rows that it views
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -37,7 +43,14 @@ class OfSomeRows(TorchFunctionMode):  # type: ignore[misc]
         if answer is not None:
             self.is_taken = True
             return answer
+        if function in _SELECTS and not kwargs:
+            of_rows = next((rows for made, rows in self._masks if made is args[1] and made.dim() == args[0].dim()), None)
+            if of_rows is not None:
+                return args[0][of_rows].reshape(-1)
         made = function(*args, **(kwargs or {}))
+        if function in _VIEWS and args[0].dtype == torch.bool and args[0].dim() == 1 and made.dim() > 1 and \
+                all(size == 1 for size in made.shape[1:]):
+            self._masks.append((made, args[0]))
         if function in _ANSWERS and made.dim() == 0:
             self._answers.append((made, _ANSWERS[function]))
         index = args[1] if function is torch.Tensor.__getitem__ else None

@@ -22,11 +22,41 @@ from .exported import evaluating
 from .gru_ops import TOLERANCE, attending_gru
 from .packed import Packed
 
+
 class _OtherStates:
     """The states of such a GRU but the last."""
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError("of a GRU with shares of attention the last state can be expressed, not the others")
+
+
+class _States(_OtherStates):
+    """All states, packed, of which the last may be picked when they are padded."""
+
+    def __init__(self, last: torch.Tensor, of: Packed):
+        self.last, self.events, self.lengths = last, of.events, of.lengths
+
+    def padded(self, value: float) -> tuple[_PaddedStates, torch.Tensor]:
+        return _PaddedStates(self.last, self.events.shape[1]), self.lengths
+
+
+class _PaddedStates(_OtherStates):
+    """states[is_last] is the last, of a mask of rows and events. Whether it is, check_branches asks the example."""
+
+    def __init__(self, last: torch.Tensor, num_events: int):
+        self.last = last
+        self.shape = (last.shape[0], num_events, last.shape[1])
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        if isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.dim() == 2:
+            return self.last
+        return self.__getattr__("__getitem__")  # type: ignore[no-any-return]
+
+
+LAST, STATES, OTHERS = "last", "states", "others"  # what is at a place of a result: _States, _OtherStates
 
 
 @dataclass
@@ -36,7 +66,7 @@ class Loop:
     weights: list[str]  # names of parameters, as attending_gru has them
     order: list[int]
     updates: bool
-    result: Any  # in the form of a result, at each place whether it is the last state
+    result: Any  # in the form of a result, at each place LAST, STATES or OTHERS
 
     def of(self, module: nn.Module, given: list[Any]) -> Any:
         if len(given) != 2 or not all(isinstance(x, Packed) for x in given):
@@ -44,12 +74,13 @@ class Loop:
         x, shares = given
         weights = [module.get_parameter(name) for name in self.weights]
         last = attending_gru(x.events, shares.events, x.lengths, weights, self.order, self.updates)
-        return torch.utils._pytree.tree_map(lambda is_last: last if is_last else _OtherStates(), self.result)
+        made = {LAST: last, STATES: _States(last, x), OTHERS: _OtherStates()}
+        return torch.utils._pytree.tree_map(made.__getitem__, self.result)
 
 
 def loop_of(module: nn.Module, packed: list[Any]) -> Loop | None:
     """What a module is that takes packed events and their shares alone; None: it is none of these."""
-    weights = dict(module.named_parameters())
+    weights = dict(module.named_parameters(remove_duplicate=False))  # one may have two names
     matrices = [name for name, w in weights.items() if w.dim() == 2]
     biases = [name for name, w in weights.items() if w.dim() == 1]
     are_given = len(packed) == 2 and all(isinstance(x, rnn.PackedSequence) for x in packed)
@@ -100,10 +131,18 @@ class _Test:
         """Where the module gives the last states of a loop, in the form of its results; None: nowhere."""
         weights = [self._module.get_parameter(name).detach() for name in loop.weights]
         last = attending_gru(self._x, self._shares, self._lengths, weights, loop.order, loop.updates)
-        are_last = [isinstance(x, torch.Tensor) and x.shape == last.shape and
-                    bool((x - last).abs().max() <= TOLERANCE) for x in self._leaves]
-        known = [is_last or isinstance(x, rnn.PackedSequence) for is_last, x in zip(are_last, self._leaves)]
-        return torch.utils._pytree.tree_unflatten(are_last, self._form) if any(are_last) and all(known) else None
+
+        def is_last(x: Any) -> bool:
+            return isinstance(x, torch.Tensor) and x.shape == last.shape and bool((x - last).abs().max() <= TOLERANCE)
+
+        def kind(x: Any) -> str | None:
+            if not isinstance(x, rnn.PackedSequence):
+                return LAST if is_last(x) else None
+            states, lengths = rnn.pad_packed_sequence(x, batch_first=True)
+            return STATES if is_last(states[torch.arange(len(states)), lengths - 1]) else OTHERS
+
+        kinds = [kind(x) for x in self._leaves]
+        return torch.utils._pytree.tree_unflatten(kinds, self._form) if None not in kinds and {*kinds} != {OTHERS} else None
 
 
 def loops_in(module: nn.Module, args: Any, kwargs: Any) -> tuple[dict[nn.Module, Loop], list[str]]:

@@ -191,6 +191,71 @@ def test_what_is_refused(model, message):
         wr.torch.export(model(Loop()), batch_of(), AXES)
 
 
+class OfOneResult(Loop):
+    def forward(self, packed, shares=None):
+        return super().forward(packed, shares)[0]
+
+
+class WithoutPickedRows(Dien):
+    """As DeepCTR has it: whole rows by masked_select, and the last state by a mask of events."""
+
+    def __init__(self, place=lambda lengths: lengths - 1, cell=augru):
+        super().__init__(OfOneResult(cell))
+        self.place = place
+
+    def last(self, packed, shares):
+        states, lengths = rnn.pad_packed_sequence(self.loop(packed, shares), batch_first=True, total_length=L)
+        rows, events, _ = states.size()
+        assert events == states.size(1) == states.shape[1]
+        is_last = torch.arange(events).repeat(rows, 1) == self.place(lengths).view(-1, 1)
+        return states[is_last]
+
+    def forward(self, film, history):
+        mask, candidate = history > 0, self.films(film)
+        lengths = count(history)
+        kept = lengths > 0
+        lengths = lengths[kept]
+        if lengths.shape[0] == 0:
+            return self.head(torch.cat([torch.zeros_like(candidate), candidate], -1)).squeeze(-1)
+
+        def packed(x):
+            return rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        x = torch.masked_select(self.films(history), kept.view(-1, 1, 1)).view(-1, L, D)
+        x, _ = rnn.pad_packed_sequence(self.gru(packed(x))[0], batch_first=True, total_length=L)
+        shares = self.shares(x, candidate.masked_select(kept.reshape(-1, 1)).view(-1, D),
+                             mask.masked_select(kept.view(-1, 1)).view(-1, L))
+        out = torch.zeros(len(film), D)
+        out[kept] = self.last(packed(x), packed(shares))
+        return self.head(torch.cat([out, candidate], -1)).squeeze(-1)
+
+
+@pytest.mark.parametrize("axes", [AXES, ON_ROWS])
+@pytest.mark.parametrize("cell", [augru, agru])
+def test_the_last_of_padded_states(axes, cell):
+    batch = batch_of()
+    exported = check(WithoutPickedRows(cell=cell), batch, axes=axes)
+    for rows in (slice(1, 2), slice(2, 4), slice(0, 6)):
+        assert exported.check({name: x[rows] for name, x in batch.items()})["output"].largest <= 1e-5
+
+
+def test_another_of_padded_states():
+    with pytest.raises(wr.InvalidArgument, match="as it is traced, of a batch of which some rows are so"):
+        wr.torch.export(WithoutPickedRows(torch.zeros_like), batch_of(), AXES)
+
+    class OfAPlace(WithoutPickedRows):
+        def last(self, packed, shares):
+            return rnn.pad_packed_sequence(self.loop(packed, shares), batch_first=True, total_length=L)[0][:, 0]
+    with pytest.raises(wr.InvalidArgument, match="the last state can be expressed, not the others"):
+        wr.torch.export(OfAPlace(), batch_of(), AXES)
+
+
+def test_one_weight_of_two_names():
+    loop = Loop()
+    loop.cell.of_state.bias = loop.cell.of_input.bias
+    exported = check(Dien(loop), batch_of(), axes=AXES)
+    assert '"cell": "augru"' in kinds(exported)
+
+
 def test_rows_of_one_event_of_padding():
     class Clamped(Dien):
         def forward(self, film, history):
