@@ -187,6 +187,9 @@ void add_benchmarks() {
                  serving(1, 500, 1.05),
                  serving(16, 100, 1.05),
                  serving(64, 100, 1.05)};
+  if (is_simulated())  // which takes minutes for what is larger
+    workloads = {cuembed(1000000, 32, 1024, 64, 1.05), cuembed(1000000, 128, 1024, 64, 1.05), serving(1, 50, 1.05),
+                 serving(1, 500, 1.05), serving(16, 100, 1.05)};
   for (const PolicySweep& sweep : sweeps)
     for (const BagWorkload& workload : workloads)
       add_policy(sweep, "embedding_bag/" + workload.name, [workload](Run& run, const PolicySweep* of) {
