@@ -182,7 +182,9 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
   while (1 << to.lanes_log2 < lanes) ++to.lanes_log2;
 
   // Few rows: enough warps for the card. Many: a warp has enough rows to find their ancestors together.
-  const int64_t share = to.max_rows / (num_multiprocessors * policies.row_program_blocks * warps);
+  // Copies gain nothing from more blocks than two of a multiprocessor (row_program_blocks in benchmarks/results/).
+  const int64_t blocks_of_one = to.is_copy ? std::min(policies.row_program_blocks, 2) : policies.row_program_blocks;
+  const int64_t share = to.max_rows / (num_multiprocessors * blocks_of_one * warps);
   int rows_per_unit = rows_at_once;
   while (rows_per_unit < rows_per_unit_max && rows_per_unit < share) rows_per_unit *= 2;
   to.rows_per_unit = static_cast<uint8_t>(rows_per_unit);
