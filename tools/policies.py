@@ -21,6 +21,9 @@ LIMITS = {"din_items_of_one_block", "dot_rows_of_one_each", "fm_rows_of_one_each
 ALWAYS_BEYOND, NEVER_BEYOND = 0, 1 << 20
 POSSIBLE_LIMITS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, NEVER_BEYOND)
 LEAST_SIZES = 3
+CLEARLY_LONGER = 1.03  # by a model of a card: what is closer may be otherwise on the card
+# Fields of which no model of a card is believed, and why.
+NOT_BY_MODEL = {"attention_warps": "with an H200's parameters the model finds another order than was measured"}
 
 
 class TooFew(ValueError):
@@ -230,9 +233,10 @@ def ways_of(measurement):
 
 
 class PolicyFit:
-    """Of the values of a field that were measured, the one with which sizes take least longer than with their best."""
+    """Of the values of a field that were measured, the one with which sizes take least longer than with their best. A
+    model of a card has to find one clearly better than the usual one."""
 
-    def __init__(self, field, usual, measurements, multiprocessors):
+    def __init__(self, field, usual, measurements, multiprocessors, simulated=False):
         self.field, self.usual, self.multiprocessors = field, usual, multiprocessors
         self.sizes = [(m["name"], {int(way): us for way, us in ways_of(m).items()}) for m in measurements if ways_of(m)]
         if len(self.sizes) < LEAST_SIZES:
@@ -241,6 +245,8 @@ class PolicyFit:
         # The usual one, where another is not better.
         self.value = min(sorted(values | {usual}, key=lambda value: (value != usual, value)),
                          key=lambda value: round(self.mean_loss(value), 9))
+        if simulated and self.mean_loss(usual) < CLEARLY_LONGER * self.mean_loss(self.value):
+            self.value = usual
 
     def measured_value(self, name, value):
         """The value among those that were measured which does the same at this size."""
@@ -262,21 +268,23 @@ class PolicyFit:
 
 
 def policy_fits(records, fields, tiling):
-    """{target: {field: (name of the record, fit)}}: of each field the newest sweep of a card that was not cut short."""
+    """{target: {field: (name of the record, record, fit)}}: of each field the newest sweep of a card that was not cut
+    short; a simulated one where none was measured."""
     usual, fits = default_policies(fields), {}
-    for name, record in records:
+    for name, record in sorted(records, key=lambda item: is_simulated(item[1])):
         sweeps = {}
         whole = [measured for program, measured in record["benchmarks"].items() if is_whole(record, program)]
         for measurement in (m for measured in whole for m in measured):
             if found := re.match(r"policy/(\w+)/", measurement["name"]):
                 sweeps.setdefault(found[1], []).append(measurement)
         for field, measurements in sweeps.items():
-            if field not in usual:
-                continue  # that was, when it was measured
+            if field not in usual or (is_simulated(record) and field in NOT_BY_MODEL):
+                continue  # of the first kind: that was, when it was measured
             target = int(record["machine"]["compute capability"].replace(".", ""))
             with contextlib.suppress(TooFew):
-                fit = PolicyFit(field, usual[field], measurements, nominal_multiprocessors(tiling, target))
-                fits.setdefault(target, {}).setdefault(field, (name, fit))
+                fit = PolicyFit(field, usual[field], measurements, nominal_multiprocessors(tiling, target),
+                                is_simulated(record))
+                fits.setdefault(target, {}).setdefault(field, (name, record, fit))
     return fits
 
 
@@ -284,13 +292,16 @@ def card_policies_text(records, fields, tiling):
     """The header of what was best on cards."""
     usual, fits, cards = default_policies(fields), policy_fits(records, fields, tiling), []
     for target, of_card in sorted(fits.items()):
-        cards.append(f"    {{{target}, {{\n")
+        simulated = any(is_simulated(record) for _, record, _ in of_card.values())
+        cards.append(f"    {{{target}, {'false' if simulated else 'true'}, {{\n")
         for field, value in usual.items():
-            why = "not measured"
+            why = f"kept, {NOT_BY_MODEL.get(field, 'not simulated')}" if simulated else "not measured"
             if field in of_card:
-                name, fit = of_card[field]
+                name, record, fit = of_card[field]
                 value = fit.value
                 why = f"{name}, {len(fit.sizes)} sizes, {100 * (fit.mean_loss(value) - 1):.0f}% longer than their best"
+                if is_simulated(record):
+                    why = f"simulated, {why}"
             cards.append(f"        {value},  // {field}: {why}\n")
         cards.append("    }},\n")
     if not cards:
@@ -298,15 +309,16 @@ def card_policies_text(records, fields, tiling):
     return f"""// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// LaunchPolicies of cards that were measured, by records of benchmarks/results/. Made by tools/performance.py from the
-/// sweeps among them; do not edit.
+/// LaunchPolicies of cards that were measured, and of those that were only simulated (docs/TESTING.md), by records of
+/// benchmarks/results/. Made by tools/performance.py from the sweeps among them; do not edit.
 
 #include "warprank/ops/launch_policies.hpp"
 
 namespace warprank {{ inline namespace v0 {{ namespace detail {{
 
 struct CardPolicies {{
-  int target;  ///< of the card
+  int target;        ///< of the card
+  bool is_measured;  ///< on a card; else some of them by a model of one
   LaunchPolicies policies;
 }};
 
@@ -315,12 +327,12 @@ inline constexpr CardPolicies card_policies[] = {{
 {"".join(cards)}}};
 // clang-format on
 
-/// Of the newest card that was measured and is not newer than `target`. What is older than all takes what was chosen by
-/// thought: a T4 is no small H100.
+/// Of the card itself; or else of the newest that was measured and is not newer than `target`. What is older than all
+/// takes what was chosen by thought. A simulated card speaks for itself alone.
 constexpr LaunchPolicies launch_policies_of(int target) {{
   LaunchPolicies nearest;
   for (const CardPolicies& card : card_policies)
-    if (card.target <= target) nearest = card.policies;
+    if (card.target == target || (card.is_measured && card.target <= target)) nearest = card.policies;
   return nearest;
 }}
 

@@ -311,7 +311,7 @@ TEST(FmKernelCounts, ReadsEachFieldOfARowOnceAndThoseOfAUserOnceForRowsOfAWarp) 
       config.count_sectors = true;
       config.multiprocessors = has_few_rows ? 100 : 1;
       reset(config);
-      const int64_t dim = 16, rows = 100, warps = has_few_rows ? rows : rows / 2;
+      const int64_t dim = 16, rows = 100, warps = has_few_rows ? rows : rows / usual_policies().fm_rows_per_warp;
       const std::vector<Fields> inputs = {random_fields<float16>(1, 24 * dim, 1, 1, {0, rows}),
                                           random_fields<float16>(rows, 36 * dim, 2)};
       const auto launch = [&] { run<float16, float>(inputs, dim, rows); };

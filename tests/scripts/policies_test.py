@@ -144,6 +144,10 @@ def of_card(measured, capability="7.5"):
             "benchmarks": {"policies_a": [{"name": f"policy/{name}/warm/iterations:20", **ways} for name, ways in measured]}}
 
 
+def simulated(record):
+    return {**record, "machine": {**record["machine"], "simulated": "by tools/t4"}}
+
+
 def rounds(*times):
     """A sweep of values 1, 2, 4: of each size the times."""
     return [(f"look_up_rounds/bags/{i}", dict(zip(("us 1", "us 2", "us 4"), size))) for i, size in enumerate(times)]
@@ -158,7 +162,7 @@ def limits(*sizes):
 class CardPolicies(unittest.TestCase):
     def fits(self, *records):
         found = policies.policy_fits([(f"{i}/gpu", record) for i, record in enumerate(records)], FIELDS, TILING)
-        return {target: {field: fit.value for field, (_, fit) in fits.items()} for target, fits in found.items()}
+        return {target: {field: fit.value for field, (*_, fit) in fits.items()} for target, fits in found.items()}
 
     def test_takes_what_is_least_longer_than_the_best(self):
         self.assertEqual(self.fits(of_card(rounds((10, 9, 9.5), (10, 8, 9), (10, 10.1, 9)))), {75: {"look_up_rounds": 2}})
@@ -187,7 +191,7 @@ class CardPolicies(unittest.TestCase):
     def test_the_header_has_all_fields_by_card(self):
         records = [("h100/gpu", of_card(rounds(*[(9, 9, 5)] * 3), "9.0")), ("t4/gpu", of_card(rounds(*[(9, 5, 9)] * 3)))]
         text = policies.card_policies_text(records, FIELDS, TILING)
-        self.assertLess(text.index("{75, {"), text.index("{90, {"))
+        self.assertLess(text.index("{75, true, {"), text.index("{90, true, {"))
         self.assertEqual(re.findall(r"^ +(\d+),  // (\w+): (.*)$", text, re.M)[:3],
                          [("32", "fm_rows_of_one_each", "not measured"),
                           ("2", "look_up_rounds", "t4/gpu, 3 sizes, 0% longer than their best"),
@@ -196,6 +200,33 @@ class CardPolicies(unittest.TestCase):
             policies.card_policies_text([("none", of_card([]))], FIELDS, TILING)
         with self.assertRaisesRegex(ValueError, "expected fields of LaunchPolicies"):
             policies.card_policies_text(records, "", TILING)
+
+    def test_a_simulated_card_counts_where_none_was_measured_and_is_called_so(self):
+        records = [("model/gpu", simulated(of_card(rounds(*[(9, 5, 9)] * 3)))),
+                   ("h100/gpu", of_card(rounds(*[(9, 9, 5)] * 3), "9.0"))]
+        text = policies.card_policies_text(records, FIELDS, TILING)
+        self.assertEqual(re.findall(r"\{(\d+), (true|false), ", text), [("75", "false"), ("90", "true")])
+        self.assertEqual(re.findall(r"^ +(\d+),  // (\w+): (.*)$", text, re.M)[:3],
+                         [("32", "fm_rows_of_one_each", "kept, not simulated"),
+                          ("2", "look_up_rounds", "simulated, model/gpu, 3 sizes, 0% longer than their best"),
+                          ("5", "never_measured", "kept, not simulated")])
+        measured = of_card(rounds(*[(9, 9, 5)] * 3))
+        self.assertEqual(self.fits(records[0][1], measured), {75: {"look_up_rounds": 4}})
+        self.assertIn("{75, true, {", policies.card_policies_text([*records, ("t4/gpu", measured)], FIELDS, TILING))
+
+    def test_a_model_of_a_card_has_to_find_one_clearly_better(self):
+        close, clear = of_card(rounds(*[(5.1, 5, 9)] * 3)), of_card(rounds(*[(5.2, 5, 9)] * 3))
+        self.assertEqual(self.fits(close), {75: {"look_up_rounds": 2}})
+        self.assertEqual(self.fits(simulated(close)), {75: {"look_up_rounds": 1}})
+        self.assertEqual(self.fits(simulated(clear)), {75: {"look_up_rounds": 2}})
+
+    def test_a_field_of_which_no_model_is_believed_keeps_its_value(self):
+        fields = FIELDS.replace("};", "  int attention_warps = 8;\n};")
+        swept = of_card(rounds(*[(9, 5, 9)] * 3) + [("attention_warps/a", {"us 4": 1.0, "us 8": 2.0})] * 3)
+        text = policies.card_policies_text([("model/gpu", simulated(swept))], fields, TILING)
+        self.assertRegex(text, r" 8,  // attention_warps: kept, with an H200's parameters the model finds another order")
+        self.assertIn(" 4,  // attention_warps: t4/gpu, 3 sizes, 0%",
+                      policies.card_policies_text([("t4/gpu", swept)], fields, TILING))
 
     def test_a_field_that_is_no_more_is_left_out(self):
         self.assertEqual(self.fits(of_card([("gone/a", {"us 1": 1.0})] * 3)), {})

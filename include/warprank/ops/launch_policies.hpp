@@ -3,7 +3,7 @@
 
 /// Choices of launches for speed. Kernels are compiled for attention_warps and din_tiles; only attention_warps changes
 /// bits. Every value can be measured against others (benchmarks/policies.cuh); card_policies.hpp has the values that
-/// were best on cards, and says which cards take them.
+/// were best on cards, or in a model of one, and says which cards take them.
 
 namespace warprank { inline namespace v0 {
 
