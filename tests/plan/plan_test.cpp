@@ -912,6 +912,17 @@ TEST(GroupLaunches, LetsNoConcatWaitWhereThatCostsALaunch) {
   EXPECT_EQ(plan.storage().steps.size(), 7u);
 }
 
+TEST(GroupLaunches, LooksUpAheadOfCopies) {
+  const Plan plan = plan_of(
+      [](Parts& p) {
+        const auto turned = p.b.concat({p.b.slice(p.i, 1, 4), p.b.slice(p.i, 0, 1)});
+        return p.b.fm({turned, p.b.embed(p.b.ids("id", p.item), p.b.table("t", {.dim = 4}))}, 4);
+      },
+      only(&Passes::group_launches));
+  EXPECT_EQ(plan::kernel_of(plan.graph(), plan.storage().steps[0]), "embedding_bag");
+  EXPECT_EQ(plan::launches_of(plan.graph(), plan.storage().steps), 3);  // the first copies the dense inputs
+}
+
 TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
   Passes passes = only(&Passes::group_launches);
   passes.fuse_tails = true;

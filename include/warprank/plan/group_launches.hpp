@@ -60,14 +60,18 @@ class LaunchGrouper {
   Kind kind_of_unit(int unit) const {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
     if (nodes.size() == 1) {
+      if (concats_join_ && is_copy(unit)) return rows_;
       const Op& op = graph_.node(nodes[0]).op;
-      const bool copies =
-          std::holds_alternative<ConcatOp>(op) && storage_.placements[static_cast<size_t>(nodes[0])].copied;
-      if (copies && concats_join_) return rows_;
       return {step_kind(op), kernel_variant(op), false};
     }
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
     return {StepKind::chain, nodes.size() - is_mixed, is_wide_chain(graph_, nodes)};
+  }
+
+  /// Whether a unit is a concat that copies.
+  bool is_copy(int unit) const {
+    const int n = units_[static_cast<size_t>(unit)][0];
+    return std::holds_alternative<ConcatOp>(graph_.node(n).op) && storage_.placements[static_cast<size_t>(n)].copied;
   }
 
   bool is_ready(int unit) const {
@@ -88,13 +92,14 @@ class LaunchGrouper {
     }
   }
 
-  /// Units that share no launch run as soon as they can. A unit's inputs may come behind it, so one pass is not enough.
+  /// Units that share no launch run as soon as they can, but copies behind look-ups: a model's first launch copies its
+  /// dense inputs if it looks up. A unit's inputs may come behind it, so one pass is not enough.
   void emit_all_without_group() {
     for (bool any = true; any;) {
       any = false;
       for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-        if (is_done_[static_cast<size_t>(unit)] || std::get<StepKind>(kind_of_unit(unit)) > StepKind::alone ||
-            !is_ready(unit))
+        if (is_done_[static_cast<size_t>(unit)] || shares_launches(unit) || !is_ready(unit) ||
+            (is_copy(unit) && may_look_up()))
           continue;
         emit(unit, -1);
         any = true;
@@ -102,12 +107,22 @@ class LaunchGrouper {
     }
   }
 
+  bool shares_launches(int unit) const { return std::get<StepKind>(kind_of_unit(unit)) > StepKind::alone; }
+  bool may_look_up() const {
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit)
+      if (!is_done_[static_cast<size_t>(unit)] && std::get<StepKind>(kind_of_unit(unit)) == StepKind::look_up &&
+          is_ready(unit))
+        return true;
+    return false;
+  }
+
   /// All ready units of the kind for which waiting would gain least: the kind with the fewest units that could still
   /// join them.
   std::vector<int> next_launch() const {
     std::map<Kind, std::vector<int>> ready;
     for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit)
-      if (!is_done_[static_cast<size_t>(unit)] && is_ready(unit)) ready[kind_of_unit(unit)].push_back(unit);
+      if (!is_done_[static_cast<size_t>(unit)] && shares_launches(unit) && is_ready(unit))
+        ready[kind_of_unit(unit)].push_back(unit);
     std::vector<int> best;
     int64_t fewest = -1;
     for (auto& [kind, units] : ready) {
