@@ -298,7 +298,7 @@ TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
               tasks[0].gate.values.cols = tasks[0].gate.values.stride = int64_t{1} << 30;
               tasks[0].experts.values.cols = tasks[0].experts.values.stride = int64_t{1} << 31;
             }),
-            "mix: task 0's experts: expected at most 2147483647 columns, got 2147483648");
+            "mix: task 0's experts: expected at most 1073741824 columns, got 2147483648");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].gate.values.cols = tasks[0].experts.values.cols = 0; }),
             "mix: task 0's gate: expected at least 1 column, got 0");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].gate.values.rows = 1; }), "mix: task 0's gate: expected 2 rows, got 1");

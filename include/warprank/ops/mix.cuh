@@ -101,7 +101,10 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
     if (task.experts.values.cols != columns) {
       problems.add(what + "experts", std::to_string(columns) + " columns", std::to_string(task.experts.values.cols));
     }
-    if (columns > INT32_MAX) problems.add(what + "experts", "at most 2147483647 columns", std::to_string(columns));
+    if (columns > detail::mix::max_columns) {
+      problems.add(what + "experts", "at most " + std::to_string(detail::mix::max_columns) + " columns",
+                   std::to_string(columns));
+    }
     if (task.gate.values.cols == 0) problems.add(what + "gate", "at least 1 column", "0");
     arguments.tasks[i] =
         detail::mix::describe(task.experts, task.gate, task.y, task.normalization, task.multiply, task.residual);

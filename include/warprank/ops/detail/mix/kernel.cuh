@@ -26,6 +26,7 @@
 namespace warprank { inline namespace v0 { namespace detail::mix {
 
 inline constexpr int max_tasks = 8;
+inline constexpr int64_t max_columns = int64_t{1} << 30;  // of all experts: counted in 32 bits
 inline constexpr int threads = 128, min_blocks = 5;
 inline constexpr int experts_in_flight = 4;  // of a lane
 
@@ -143,7 +144,8 @@ struct ColumnsOfLane {
   }
 };
 
-/// Row n of a task, whose experts and gate are those of `row`, if it `is_stored`. The lanes of all rows of a warp call.
+/// A row of a task, by the lanes that share it, as those of the warp's other rows do at once. Lanes without a row of
+/// their own have the last one, which they do not store.
 template <bool kNeighbours, class Value, class Out>
 WARPRANK_DEVICE void mix_row(const Task<Value, Out>& task, int64_t row, const Value* experts, Gate<Value>& gate,
                              bool is_stored) {
