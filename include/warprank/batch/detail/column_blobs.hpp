@@ -183,7 +183,9 @@ class ColumnBlobs {
 
   /// Blobs behind the first that differ from it in their values alone: requests of a row each.
   void write_alike(std::byte* first) const {
-    const int64_t count = rows_.num_requests(), bytes = count > 0 ? begins_[1] : 0;
+    const int64_t count = rows_.num_requests();
+    if (count < 2) return;
+    const int64_t bytes = begins_[1];
     for (int64_t made = 1; made < count; made *= 2)
       std::memcpy(first + made * bytes, first, static_cast<size_t>(std::min(made, count - made) * bytes));
     for (const Column& column : columns_) {
