@@ -923,6 +923,24 @@ TEST(GroupLaunches, LooksUpAheadOfCopies) {
   EXPECT_EQ(plan::launches_of(plan.graph(), plan.storage().steps), 3);  // the first copies the dense inputs
 }
 
+TEST(GroupLaunches, TakesAChainOfTwoApartWhereItsLayersJoinOthers) {
+  const auto kernels = [](int64_t crosses) {
+    Passes passes = only(&Passes::group_launches);
+    passes.fuse_tails = true;
+    const Plan plan = plan_of(
+        [crosses](Parts& p) {
+          const auto deep = p.b.mlp("deep", p.i, {8, 8}, relu);
+          return crosses == 0 ? deep : p.b.concat({p.b.cross("cross", p.i, {.layers = crosses}), deep});
+        },
+        passes);
+    std::vector<std::string> of_steps;
+    for (const std::vector<int>& step : plan.storage().steps) of_steps.push_back(plan::kernel_of(plan.graph(), step));
+    return of_steps;
+  };
+  EXPECT_THAT(kernels(3), ElementsAre("linear", "linear", "linear", "row_programs"));  // of the concat
+  EXPECT_THAT(kernels(0), ElementsAre("mlp"));
+}
+
 TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
   Passes passes = only(&Passes::group_launches);
   passes.fuse_tails = true;

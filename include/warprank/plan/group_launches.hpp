@@ -200,16 +200,45 @@ class LaunchGrouper {
   std::vector<bool> is_done_;  // by unit
 };
 
+inline size_t num_launches(const Graph& grouped) { return plan_storage(grouped, true, false).steps.size(); }
+
+inline Graph grouped(const Graph& graph) {
+  Graph alone = LaunchGrouper(graph, false).run(), joined = LaunchGrouper(graph, true).run();
+  return num_launches(joined) < num_launches(alone) ? joined : alone;
+}
+
+/// Chains of two layers, of which the last has several outputs.
+inline std::vector<int> chains_of_two(const Graph& graph) {
+  std::map<int, std::vector<int>> nodes;
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n)
+    if (graph.node(n).group != -1) nodes[graph.node(n).group].push_back(n);
+  std::vector<int> chains;
+  for (const auto& [group, of_group] : nodes)
+    if (of_group.size() == 2 && graph.node(of_group[1]).width > 1 &&
+        step_kind(graph.node(of_group[0]).op) == StepKind::linear)
+      chains.push_back(group);
+  return chains;
+}
+
 }  // namespace detail
 
 /// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch: all look-ups;
 /// the user's shares of all split linears; first layers of experts, gates and towers side by side; chains of one depth;
 /// attentions; row-by-row ops. A launch waits for nodes that could join it. Concats that copy join row-by-row ops where
 /// that saves launches: a concat that waits may hold up what reads it, such as a mix of PLE, which then misses others.
+/// Chains of two layers come apart where that saves a launch: both layers then join launches of others.
 inline Graph group_launches(const Graph& graph) {
-  const auto num_launches = [](const Graph& grouped) { return plan_storage(grouped, true, false).steps.size(); };
-  Graph alone = detail::LaunchGrouper(graph, false).run(), joined = detail::LaunchGrouper(graph, true).run();
-  return num_launches(joined) < num_launches(alone) ? joined : alone;
+  Graph chains = graph, best = detail::grouped(chains);
+  for (const int chain : detail::chains_of_two(graph)) {
+    Graph apart = chains;
+    for (Node& node : apart.nodes)
+      if (node.group == chain) node.group = -1;
+    Graph made = detail::grouped(apart);
+    if (detail::num_launches(made) >= detail::num_launches(best)) continue;
+    chains = std::move(apart);
+    best = std::move(made);
+  }
+  return best;
 }
 
 }}}  // namespace warprank::v0::plan

@@ -36,6 +36,9 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "tanh": math.tanh, "silu": lambda a: a / (1 + math.exp(-max(a, -700.0))),
 }
 
+# A product of columns with one that is repeated for at least so many of them, and then with others, up to so many.
+LEAST_REPEATS, MOST_REPEATS = 4, 16
+
 
 def at(operand: Any, column: int) -> Any:
     """A cell of an operand, or the number that it is."""
@@ -104,6 +107,10 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
             return p.sources.gather(np.broadcast_to(same, width), axis)
         if function == "add" and width == 1:
             return _sum_of(p, _terms(p, operands, axis), axis)
+        ends = _ends_of_repeats(operands, width)
+        if len(ends) > 1:  # a program for each: a column that is repeated is read by itself
+            return p.builder.concat([_of_columns(p, function, operands, begin, end, axis)
+                                     for begin, end in zip([0, *ends], ends)])
         given = [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in operands]
         if width > 1 and all(len(x) == 1 for x in operands if isinstance(x, np.ndarray)):
             given = [p.sources.gather(np.broadcast_to(x, width), axis) if isinstance(x, np.ndarray) else x
@@ -111,6 +118,33 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
         return p.builder.apply(function, given)  # type: ignore[arg-type]
     p.expressions[key] = p.sources.add(axis, width, function, make, tuple(operands))
     return p.expressions[key]
+
+
+def _ends_of_repeats(operands: Sequence[Any], width: int) -> list[int]:
+    """Where operands change of which one repeats a column for many, and then another; none where no operand does, or for
+    few columns."""
+    arrays = [x for x in operands if isinstance(x, np.ndarray) and len(x) == width > 1]
+    repeating = [x for x in arrays if 1 < num_repeats(x) <= width / LEAST_REPEATS]
+    if not repeating or len(repeating) == len(arrays):
+        return []
+    changes = np.any([x[1:] != x[:-1] for x in repeating], axis=0)
+    ends = [*(np.flatnonzero(changes) + 1).tolist(), width]
+    return ends if len(ends) <= MOST_REPEATS else []
+
+
+def num_repeats(cells: np.ndarray) -> int:
+    return 1 + int(np.count_nonzero(cells[1:] != cells[:-1]))
+
+
+def _of_columns(p: Program, function: str, operands: Sequence[Any], begin: int, end: int, axis: str) -> Any:
+    def part(x: Any) -> Any:
+        if not isinstance(x, np.ndarray) or len(x) == 1:
+            return x
+        own = x[begin:end]
+        return own[:1] if (own == own[0]).all() else own
+    given = [part(x) for x in operands]
+    gathered = [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in given]
+    return p.builder.apply(function, gathered)  # type: ignore[arg-type]
 
 
 def _terms(p: Program, operands: Sequence[Any], axis: str) -> list[Any]:

@@ -577,3 +577,22 @@ class PowersOfComplexFields(nn.Module):
 def test_a_layer_of_euler_net_is_few_launches():
     made = exported(PowersOfComplexFields())
     assert len(ops(made, "field_linear")) == 2 and steps(made) <= 11
+
+
+class NumbersTimesEmbeddings(nn.Module):
+    """As RecBole has fields of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, DIM), nn.Linear(3 * DIM, 1)
+
+    def forward(self, x, numbers):
+        return self.head((self.table(x) * numbers[:, :, None]).flatten(1)).squeeze(1)
+
+
+def test_numbers_are_not_repeated_for_the_columns_that_they_multiply():
+    batch = {"x": ids(20, 3), "numbers": torch.randn(B, 3)}
+    made = check(NumbersTimesEmbeddings(), batch)
+    products = nodes(made, "elementwise")
+    assert len(products) == 3 and all(node["width"] == DIM for node in products)
+    assert steps(made) == 3  # look-ups, products, head
