@@ -33,18 +33,19 @@ class _OtherStates:
 class _States(_OtherStates):
     """All states, packed, of which the last may be picked when they are padded."""
 
-    def __init__(self, last: torch.Tensor, of: Packed):
-        self.last, self.events, self.lengths = last, of.events, of.lengths
+    def __init__(self, last: torch.Tensor, of: Packed, lengths_differ: bool):
+        self.last, self.events, self.lengths, self.lengths_differ = last, of.events, of.lengths, lengths_differ
 
     def padded(self, value: float) -> tuple[_PaddedStates, torch.Tensor]:
-        return _PaddedStates(self.last, self.events.shape[1]), self.lengths
+        return _PaddedStates(self.last, self.events.shape[1], self.lengths_differ), self.lengths
 
 
 class _PaddedStates(_OtherStates):
-    """states[is_last] is the last, of a mask of rows and events. Whether it is, check_branches asks the example."""
+    """states[is_last] is the last, of a mask of rows and events. Whether it is, check_branches asks the example, whose
+    histories differ in length: at no place of all of them is then the last state."""
 
-    def __init__(self, last: torch.Tensor, num_events: int):
-        self.last = last
+    def __init__(self, last: torch.Tensor, num_events: int, lengths_differ: bool):
+        self.last, self.lengths_differ = last, lengths_differ
         self.shape = (last.shape[0], num_events, last.shape[1])
 
     def size(self, dim: int | None = None) -> Any:
@@ -52,6 +53,9 @@ class _PaddedStates(_OtherStates):
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         if isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.dim() == 2:
+            if not self.lengths_differ:
+                raise NotImplementedError("histories of one length do not tell whether a state picked by a mask is the "
+                                          "last: give a batch with others")
             return self.last
         return self.__getattr__("__getitem__")  # type: ignore[no-any-return]
 
@@ -67,6 +71,7 @@ class Loop:
     order: list[int]
     updates: bool
     result: Any  # in the form of a result, at each place LAST, STATES or OTHERS
+    lengths_differ: bool  # of the example's histories
 
     def of(self, module: nn.Module, given: list[Any]) -> Any:
         if len(given) != 2 or not all(isinstance(x, Packed) for x in given):
@@ -74,7 +79,7 @@ class Loop:
         x, shares = given
         weights = [module.get_parameter(name) for name in self.weights]
         last = attending_gru(x.events, shares.events, x.lengths, weights, self.order, self.updates)
-        made = {LAST: last, STATES: _States(last, x), OTHERS: _OtherStates()}
+        made = {LAST: last, STATES: _States(last, x, self.lengths_differ), OTHERS: _OtherStates()}
         return torch.utils._pytree.tree_map(made.__getitem__, self.result)
 
 
@@ -87,6 +92,7 @@ def loop_of(module: nn.Module, packed: list[Any]) -> Loop | None:
     if not are_given or packed[0].data.dim() != 2 or packed[1].data.shape[1:] not in ((), (1,)) or \
             len(matrices) != 2 or len(biases) not in (0, 2) or len(weights) != len(matrices) + len(biases):
         return None
+    sizes = packed[0].batch_sizes
     try:
         tests = [_Test(module, packed, seed, has_own_weights=seed == 2) for seed in range(3)]
     except Exception:  # whatever a module raises that is not for other rows, or for FP64
@@ -98,7 +104,7 @@ def loop_of(module: nn.Module, packed: list[Any]) -> Loop | None:
             continue
         for order, updates, names in itertools.product(itertools.permutations(range(3)), (True, False),
                                                         itertools.permutations(biases)):
-            found = Loop([of_input, of_state, *names], list(order), updates, None)
+            found = Loop([of_input, of_state, *names], list(order), updates, None, bool(sizes[0] != sizes[-1]))
             found.result = tests[0].result_of(found)
             if found.result is not None and all(test.result_of(found) == found.result for test in tests[1:]):
                 return found

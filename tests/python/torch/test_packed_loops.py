@@ -249,6 +249,14 @@ def test_another_of_padded_states():
         wr.torch.export(OfAPlace(), batch_of(), AXES)
 
 
+def test_padded_states_of_histories_that_are_alike():
+    """The first state of one event is the last, too."""
+    batch = batch_of()
+    batch["history"][:, 0], batch["history"][:, 1:] = 3, 0
+    with pytest.raises(wr.InvalidArgument, match="histories of one length do not tell whether a state"):
+        wr.torch.export(WithoutPickedRows(torch.ones_like), batch, AXES)
+
+
 def test_one_weight_of_two_names():
     loop = Loop()
     loop.cell.of_state.bias = loop.cell.of_input.bias

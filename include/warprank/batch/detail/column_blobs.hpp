@@ -59,14 +59,9 @@ class ColumnBlobs {
     write_header(layout_, 0, tables.data());
     if (tables_.values_end > tables_.types_at) write_types(layout_, tables.data() + tables_.types_at);
     const bool are_alike = layout_.axes().size() == 1;
-    std::vector<RowRange> ranges;
-    for (int64_t r = 0; r < (are_alike ? std::min<int64_t>(rows_.num_requests(), 1) : rows_.num_requests()); ++r) {
-      std::byte* const blob = to + begins_[static_cast<size_t>(r)];
-      std::memcpy(blob, tables.data(), tables.size());
-      store(blob + offsetof(BlobHeader, bytes), begins_[static_cast<size_t>(r + 1)] - begins_[static_cast<size_t>(r)]);
-      rows_.find_kept(r, ranges);
-      write_values(ranges, write_offsets(ranges, blob), blob);
-    }
+    const int64_t num_written = are_alike ? std::min<int64_t>(rows_.num_requests(), 1) : rows_.num_requests();
+    std::vector<RowRange> ranges;  // of each request in turn
+    for (int64_t r = 0; r < num_written; ++r) write_request(r, tables, ranges, to + begins_[static_cast<size_t>(r)]);
     if (are_alike) write_alike(to);
   }
 
@@ -140,6 +135,14 @@ class ColumnBlobs {
       begins_.push_back(begins_.back() + bytes);
     }
     return true;
+  }
+
+  void write_request(int64_t r, const std::vector<std::byte>& tables, std::vector<RowRange>& ranges,
+                     std::byte* blob) const {
+    std::memcpy(blob, tables.data(), tables.size());
+    store(blob + offsetof(BlobHeader, bytes), begins_[static_cast<size_t>(r + 1)] - begins_[static_cast<size_t>(r)]);
+    rows_.find_kept(r, ranges);
+    write_values(ranges, write_offsets(ranges, blob), blob);
   }
 
   int64_t bytes_of_offsets(size_t axis, const std::vector<RowRange>& ranges) const {

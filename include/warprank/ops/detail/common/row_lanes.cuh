@@ -76,16 +76,15 @@ WARPRANK_DEVICE void widen_values(const device::Vector<Value, VecSize>& from, fl
 }
 
 /// Whether every row begins at a multiple of so many elements.
-template <class Value>
-bool rows_are_aligned(const Matrix<Value>& matrix) {
-  const auto address = reinterpret_cast<uintptr_t>(matrix.data);
-  return address % (row_vector_size * sizeof(Value)) == 0 && (matrix.stride % row_vector_size == 0 || matrix.rows == 1);
-}
-
 template <class Void>
 bool rows_are_aligned(const FloatMatrix<Void>& matrix, int64_t elements = row_vector_size) {
   const auto bytes = static_cast<uintptr_t>(elements * size_of(matrix.type));
   return reinterpret_cast<uintptr_t>(matrix.data) % bytes == 0 && (matrix.stride % elements == 0 || matrix.rows == 1);
+}
+
+template <class Value>
+bool rows_are_aligned(const Matrix<Value>& matrix, int64_t elements = row_vector_size) {
+  return rows_are_aligned(FloatMatrix<const void>(matrix), elements);
 }
 
 /// How many lanes share a row of so many vectors: a power of two up to 32.

@@ -237,10 +237,7 @@ template <class Value, class Out>
 Task<Value, Out> describe(const AxisInput<Value>& experts, const AxisInput<Value>& gate, Matrix<Out> y,
                           Normalization normalization, Matrix<const Value> multiply, Matrix<const Value> residual) {
   constexpr int at_once = ColumnsOfLane<Value, true>::count;
-  const auto are_aligned = [](const auto& matrix) {
-    return reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
-           (matrix.stride * sizeof(*matrix.data) % 16 == 0 || matrix.rows == 1);
-  };
+  const auto are_aligned = [](const auto& matrix) { return rows_are_aligned(matrix, 16 / sizeof(*matrix.data)); };
   const bool aligned = y.cols % at_once == 0 && are_aligned(y) && are_aligned(experts.values) &&
                        are_aligned(multiply) && are_aligned(residual);
   const int columns = aligned ? at_once : ColumnsOfLane<Value, false>::count;
