@@ -416,13 +416,17 @@ inline Outputs mix_tokens(Builder& b) {
 /// | `<name>.tokens`, if a `dim` is given | a `Linear` for each part of the columns, stacked: [tokens, dim, columns] |
 /// | `<name>.<i>.mix` | the `LayerNorm` behind the mixing |
 /// | `<name>.<i>.ffn.0`, `.1` | the `Linear`s of the tokens, stacked: [tokens, out, in] |
+/// | `<name>.<i>.router`, with `experts` | a `Linear` of each token to its experts, stacked: [tokens, experts, dim] |
 /// | `<name>.<i>.norm` | the `LayerNorm` behind the feed-forward networks |
 ///
-/// Its sparse experts with ReLU routing are `experts` of each token and `mix` without a normalization, with a gate
-/// through `relu`.
+/// With `experts` a token has so many feed-forward networks, those of one token side by side in `.0` and one after
+/// another in `.1`, and their sum weighed by its router: by `relu` of the router's values, the sparse experts of the
+/// paper, or by the softmax of the `top_k` largest ones. Of values that are as large as the last of these all count.
+/// All experts are computed, also those with a weight of 0.
 inline Outputs rank_mixer(Builder& b) {
   auto item = b.axis("item", b.axis("user"));
   auto mixed = b.rank_mixer("mixer", b.dense("x", item, 96), {.tokens = 8, .dim = 64, .hidden = 128, .layers = 2});
+  mixed = b.rank_mixer("sparse", mixed, {.tokens = 4, .hidden = 32, .experts = 4, .top_k = 2});
   return {{"ctr", b.linear("head", mixed, 1, {.activation = sigmoid})}};
 }
 

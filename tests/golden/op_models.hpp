@@ -280,7 +280,10 @@ inline Outputs hstu(Builder& b) {
 inline Outputs rank_mixer(Builder& b) {
   const auto x = b.dense("x", item_axis(b), 12);
   return {{"mixed", b.mix_tokens("mix", x, 2, 0.5f)},
-          {"mixer", b.rank_mixer("mixer", x, {.tokens = 3, .dim = 6, .hidden = 5, .layers = 2, .eps = 0.5f})}};
+          {"mixer", b.rank_mixer("mixer", x, {.tokens = 3, .dim = 6, .hidden = 5, .layers = 2, .eps = 0.5f})},
+          {"relu", b.rank_mixer("relu", x, {.tokens = 2, .hidden = 4, .experts = 2, .eps = 0.5f})},
+          {"top", b.rank_mixer("top", x, {.tokens = 2, .hidden = 4, .experts = 5, .top_k = 2, .eps = 0.5f})},
+          {"all", b.rank_mixer("all", x, {.tokens = 2, .hidden = 4, .experts = 3, .top_k = 3, .eps = 0.5f})}};
 }
 
 inline Outputs cin(Builder& b) {

@@ -213,6 +213,11 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = int64_t{1} << 40}); });
   expect("1 or more tokens",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = int64_t{1} << 40}); });
+  expect("a top_k of 0 to as many, got 2 experts and top_k 3",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.experts = 2, .top_k = 3}); });
+  for (const int64_t experts : {int64_t{-1}, int64_t{1} << 40})
+    expect("0 to 16777216 experts",
+           [experts](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.experts = experts}); });
   expect("1 to 2 inputs", [](B b, Axis, Axis, Tensor, Tensor) { b.field_linear("f", {}, 2, 3); });
   expect("1 to 2 inputs", [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i, i, i}, 2, 3); });
   expect("tensors on one axis", [](B b, Axis, Axis, Tensor u, Tensor i) { b.field_linear("f", {u, i}, 2, 3); });

@@ -669,14 +669,18 @@ TEST(FuseTokenNorm, IsPartOfTheMixingThatReadsIt) {
 }
 
 TEST(FuseTokenNorm, MakesThreeLaunchesOfALayerOfRankMixer) {
-  const auto launches = [](int64_t layers) {
-    const Plan plan = compile([layers](Builder& b) -> Outputs {
+  const auto launches = [](RankMixerOptions options, int64_t layers) {
+    options.tokens = 16, options.dim = 768, options.layers = layers;
+    const Plan plan = compile([options](Builder& b) -> Outputs {
       const auto x = b.dense("x", b.axis("item", b.axis("user")), 64);
-      return {{"y", b.rank_mixer("mixer", x, {.tokens = 16, .dim = 768, .layers = layers})}};
+      return {{"y", b.rank_mixer("mixer", x, options)}};
     });
     return plan::launches_of(plan.graph(), plan.storage().steps);
   };
-  EXPECT_EQ(launches(3) - launches(2), 3);
+  const auto of_a_layer = [&](const RankMixerOptions& options) { return launches(options, 3) - launches(options, 2); };
+  EXPECT_EQ(of_a_layer({}), 3);
+  EXPECT_EQ(of_a_layer({.hidden = 64, .experts = 4}), 4) << "routers share a launch with the experts";
+  EXPECT_EQ(of_a_layer({.hidden = 64, .experts = 4, .top_k = 2}), 5);
 }
 
 TEST(GroupLaunches, MakesFiveLaunchesOfALayerOfWukong) {

@@ -187,8 +187,9 @@ class RandomModel {
       case 17: {
         const Tensor x = b.concat({on(axis), on(axis)});
         if (pick(2) == 0) return b.slice(b.mix_tokens(name("mix_tokens"), x, 2), 1, 1 + dim);
-        return b.rank_mixer(name("rank_mixer"), x,
-                            {.tokens = 2, .hidden = 3, .layers = 1 + pick(2), .activation = any_activation()});
+        return b.rank_mixer(
+            name("rank_mixer"), x,
+            {.tokens = 2, .hidden = 3, .layers = 1 + pick(2), .experts = pick(4), .activation = any_activation()});
       }
       case 18: {
         const int64_t field = int64_t{1} << pick(3), kept = pick(static_cast<int>(dim / field) + 1);

@@ -478,7 +478,22 @@ def rank_mixer():
             y = mixed(f"mixer.{i}.mix", y)
             hidden = F.gelu(of_each_token(f"mixer.{i}.ffn.0", y, 5))
             y = norm(f"mixer.{i}.norm", of_each_token(f"mixer.{i}.ffn.1", hidden, 6) + y)
-        return {"mixed": mixed("mix", x.view(-1, 2, 6)).flatten(1), "mixer": y.sum(1) * f32(1 / 3)}
+        return {"mixed": mixed("mix", x.view(-1, 2, 6)).flatten(1), "mixer": y.sum(1) * f32(1 / 3),
+                "relu": sparse("relu", x, 2, None), "top": sparse("top", x, 5, 2), "all": sparse("all", x, 3, 3)}
+
+    def sparse(name, x, experts, top_k):
+        """One layer whose tokens have sparse experts, routed by ReLU or to the largest of a softmax's logits."""
+        y = mixed(f"{name}.0.mix", x.view(-1, 2, 6))
+        hidden = F.gelu(of_each_token(f"{name}.0.ffn.0", y, experts * 4))
+        made = of_each_token(f"{name}.0.ffn.1", hidden.reshape(-1, 2 * experts, 4), 6).view(-1, 2, experts, 6)
+        logits = of_each_token(f"{name}.0.router", y, experts)
+        if top_k is None:
+            weights = logits.relu()
+        else:
+            largest = logits.topk(top_k, -1)
+            weights = torch.zeros_like(logits).scatter(-1, largest.indices, largest.values.softmax(-1))
+        out = torch.einsum("rte,rteo->rto", weights, made)
+        return norm(f"{name}.0.norm", out + y).sum(1) * f32(1 / 2)
 
     case.save(model)
 

@@ -169,6 +169,8 @@ struct RankMixerOptions {
   int64_t dim = 0;                         ///< columns of a token, a multiple of `tokens`; 0: of a part, as it is
   int64_t hidden = 0;                      ///< columns inside a token's feed-forward network; 0: 4 * dim
   int64_t layers = 1;                      ///< number of layers, one after another
+  int64_t experts = 0;                     ///< feed-forward networks of a token, with a router; 0: one, without it
+  int64_t top_k = 0;                       ///< of the experts, by a softmax of their logits; 0: all, by relu of them
   Activation activation = warprank::gelu;  ///< inside the feed-forward networks
   float eps = 1e-5f;                       ///< added to the layer norms' variances
 };
@@ -358,7 +360,9 @@ class Builder {
                     SourceLine at = SourceLine::current());
   /// [axis, dim]: RankMixer (Zhu et al. 2025), the mean of its tokens. Equal parts of the columns are projected to
   /// tokens ("<name>.tokens"); each layer mixes them ("<name>.<i>.mix") and has a feed-forward network for each token
-  /// ("<name>.<i>.ffn.0", ".1", stacked), a residual, and a norm of each token ("<name>.<i>.norm").
+  /// ("<name>.<i>.ffn.0", ".1", stacked), a residual, and a norm of each token ("<name>.<i>.norm"). With `experts` the
+  /// network of a token is sum_e w_e expert_e, weighed by its router ("<name>.<i>.router", stacked), and ".0" is
+  /// [tokens, experts * hidden, dim], ".1" [tokens * experts, dim, hidden].
   Tensor rank_mixer(const std::string& name, Tensor x, RankMixerOptions options, SourceLine at = SourceLine::current());
   /// [axis, (machine_fields + linear_fields) * dim]: the layers of Wukong (Zhang et al. 2024) over fields X of `dim`
   /// columns. A layer has a factorisation machine block, an MLP "<name>.<i>.machine.<j>" over the layer norm
@@ -412,6 +416,10 @@ class Builder {
   Table add_table(TableInfo table, SourceLine at);
   Tensor recurrent(const std::string& name, RecurrentOp op, std::vector<Tensor> attention, Tensor x, SourceLine at);
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
+  Tensor of_each_part(const std::string& name, Tensor x, int64_t parts, int64_t columns, Activation activation,
+                      SourceLine at);
+  Tensor add_routed(Tensor x, Tensor experts, Tensor router, const RankMixerOptions& options, SourceLine at);
+  Tensor largest_of(Tensor x, int64_t count, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);
   void check_name(SourceLine at, const char* what, const std::string& name);
   bool check_handle(SourceLine at, const std::string& what, const char* expected, int index, size_t count);

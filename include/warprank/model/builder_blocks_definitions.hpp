@@ -186,21 +186,20 @@ WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor 
                                                 SourceLine at) {
   const std::string what = "rank_mixer '" + name + "'";
   if (!check_tensor(at, what, x)) return {this};
-  const int64_t tokens = options.tokens;
+  const int64_t tokens = options.tokens, experts = options.experts;
   if (tokens < 1 || options.layers < 1 || options.dim < 0 || options.hidden < 0) {
     problem(at, what, "one token and one layer or more, of 0 or more columns",
             std::to_string(tokens) + " tokens, " + std::to_string(options.layers) + " layers, dim " +
                 std::to_string(options.dim) + ", hidden " + std::to_string(options.hidden));
     return {this};
   }
+  if (experts < 0 || experts > max_width || options.top_k < 0 || options.top_k > experts) {
+    problem(at, what, "0 to " + std::to_string(max_width) + " experts, and a top_k of 0 to as many",
+            std::to_string(experts) + " experts and top_k " + std::to_string(options.top_k));
+    return {this};
+  }
   const auto of_each_token = [&](const std::string& layer, Tensor from, int64_t columns, Activation activation) {
-    LinearOp linear;
-    linear.name = layer;
-    linear.groups = tokens;
-    linear.stacked = true;
-    linear.shared_input = false;
-    linear.activation = activation;
-    return append(linear, {from}, layer, at, 0, width_of_all(tokens, columns));
+    return of_each_part(layer, from, tokens, columns, activation, at);
   };
   if (options.dim > 0) x = of_each_token(name + ".tokens", x, options.dim, identity);
   if (!check_tensor(at, what, x)) return {this};
@@ -209,15 +208,80 @@ WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor 
     const std::string layer = name + "." + std::to_string(i);
     const Tensor mixed = mix_tokens(layer + ".mix", x, tokens, options.eps, at);
     if (!check_tensor(at, what, mixed)) return {this};
-    const Tensor inner = of_each_token(layer + ".ffn.0", mixed, hidden, options.activation);
-    const Tensor out = of_each_token(layer + ".ffn.1", inner, dim, identity);
-    x = layer_norm(layer + ".norm", apply(ElementwiseFunction::add, {Operand(mixed, at), Operand(out, at)}, at),
-                   {options.eps, true, tokens}, at);
+    const int64_t networks = std::max<int64_t>(experts, 1);
+    const Tensor inner = of_each_token(layer + ".ffn.0", mixed, width_of_all(networks, hidden), options.activation);
+    Tensor sum = of_each_part(layer + ".ffn.1", inner, width_of_all(networks, tokens), dim, identity, at);
+    if (experts == 0) {
+      sum = apply(ElementwiseFunction::add, {Operand(mixed, at), Operand(sum, at)}, at);
+    } else {
+      const Activation activation = options.top_k == 0 ? warprank::relu : warprank::identity;
+      const Tensor router = of_each_token(layer + ".router", mixed, experts, activation);
+      sum = add_routed(mixed, sum, router, options, at);
+    }
+    x = layer_norm(layer + ".norm", sum, {options.eps, true, tokens}, at);
   }
   Tensor sum = slice(x, 0, dim, at);
   for (int64_t t = 1; t < tokens; ++t)
     sum = apply(ElementwiseFunction::add, {Operand(sum, at), Operand(slice(x, t * dim, (t + 1) * dim, at), at)}, at);
   return apply(ElementwiseFunction::mul, {Operand(sum, at), Operand(1.0f / static_cast<float>(tokens), at)}, at);
+}
+
+/// A linear for each of the parts of the columns.
+WARPRANK_HOST_INLINE Tensor Builder::of_each_part(const std::string& name, Tensor x, int64_t parts, int64_t columns,
+                                                  Activation activation, SourceLine at) {
+  LinearOp linear;
+  linear.name = name;
+  linear.groups = parts;
+  linear.stacked = true;
+  linear.shared_input = false;
+  linear.activation = activation;
+  return append(linear, {x}, name, at, 0, width_of_all(parts, columns));
+}
+
+/// Each token plus its experts, weighed by what its router gives.
+WARPRANK_HOST_INLINE Tensor Builder::add_routed(Tensor x, Tensor experts, Tensor router,
+                                                const RankMixerOptions& options, SourceLine at) {
+  if (!check_tensor(at, "experts of tokens", experts) || !check_tensor(at, "routers of tokens", router)) return {this};
+  const int64_t count = options.experts, top_k = options.top_k, dim = width_of(x) / options.tokens;
+  const auto of_token = [&](Tensor all, int64_t t, int64_t columns) {
+    return slice(all, t * columns, (t + 1) * columns, at);
+  };
+  std::vector<Tensor> tokens;
+  for (int64_t t = 0; t < options.tokens; ++t) {
+    Tensor gate = of_token(router, t, count);
+    if (top_k > 0 && top_k < count) gate = largest_of(gate, top_k, at);
+    const Normalization normalization = top_k > 0 ? Normalization::softmax : Normalization::none;
+    const Tensor mixed = mix(of_token(experts, t, count * dim), gate, normalization, at);
+    tokens.push_back(apply(ElementwiseFunction::add, {Operand(of_token(x, t, dim), at), Operand(mixed, at)}, at));
+  }
+  return concat(tokens, at);
+}
+
+/// x where fewer than `count` columns are larger, else what no softmax counts. A NaN stays.
+WARPRANK_HOST_INLINE Tensor Builder::largest_of(Tensor x, int64_t count, SourceLine at) {
+  const auto width = static_cast<int>(width_of(x));
+  std::vector<Tensor> columns, largest;
+  for (int i = 0; i < width; ++i) columns.push_back(slice(x, i, i + 1, at));
+  for (int own = 0; own < width; ++own) {
+    ElementwiseOp op;
+    ElementwiseProgram& program = op.program;
+    program.num_inputs = width;
+    program.constants = {static_cast<float>(count) - 0.5f, -max_float16};  // whatever sums of 1 are rounded to
+    const int most = width, none = width + 1;
+    const auto add = [&](ElementwiseFunction function, int a, int b, int c) {
+      program.instructions.push_back({function, a, b, c});
+      return program.num_registers() - 1;
+    };
+    int larger = -1;  // of the other columns, so many
+    for (int other = 0; other < width; ++other) {
+      if (other == own) continue;
+      const int is_larger = add(ElementwiseFunction::greater, other, own, -1);
+      larger = larger == -1 ? is_larger : add(ElementwiseFunction::add, larger, is_larger, -1);
+    }
+    add(ElementwiseFunction::select, own, none, add(ElementwiseFunction::less, larger, most, -1));
+    largest.push_back(append(op, columns, "", at, 0, 1));
+  }
+  return concat(largest, at);
 }
 
 WARPRANK_HOST_INLINE Tensor Builder::wukong(const std::string& name, Tensor x, int64_t dim,
