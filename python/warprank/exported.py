@@ -101,6 +101,9 @@ class Exported(ABC):
         scores = self.score(batch)
         differences = {}
         for name, array in wanted.items():
+            if scores[name].size != array.size:
+                refuse(f"output '{name}'", "values of rows, which can be compared with the framework's",
+                       f"{scores[name].size} values of events for {array.size}, of which some are of padding")
             difference = np.abs(scores[name].reshape(-1).astype(np.float64) - array.reshape(-1))
             differences[name] = Difference(float(difference.max(initial=0)), float(difference.mean()))
         return differences

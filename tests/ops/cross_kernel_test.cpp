@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/linear_case.hpp"
+#include "support/message_of.hpp"
 
 namespace {
 
@@ -138,6 +139,12 @@ TEST(CrossKernel, MatchesTheFormulaWhereTheUsersPartIsARowBias) {
         },
         c.x0);
   });
+}
+
+TEST(CrossLayer, RefusesAnXThatIsWiderThanX0) {
+  const Matrix<const float16> x0(nullptr, 0, 32), wider(nullptr, 0, 33);
+  EXPECT_EQ(test_support::message_of([&] { cross_layer(nullptr, x0, wider, FloatMatrix<void>()); }),
+            "x of a cross layer: expected at most x0's 32 columns, got 33");
 }
 
 }  // namespace

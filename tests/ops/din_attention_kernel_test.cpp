@@ -573,6 +573,8 @@ TEST(DinWeights, RefusesLayersThatDoNotFitTogether) {
   const std::string layer = "layer 0 of DIN attention: expected ";
   EXPECT_EQ(message(2, {{some(24), some(4), relu, {}, {}, {}}, head}), "bias of " + layer + "3 values, got 4");
   EXPECT_EQ(message(2, {{some(24), {}, relu, some(3), {}, {}}, head}), "alpha of " + layer + "0 values, got 3");
+  EXPECT_EQ(message(2, {{some(24), {}, leaky_relu(NAN), {}, {}, {}}, head}),
+            "alpha of " + layer + "a finite number, got nan");
   EXPECT_EQ(message(2, {{some(24), {}, prelu, {}, {}, {}}, head}), "alpha of " + layer + "3 values, got 0");
   EXPECT_EQ(message(2, {{some(24), {}, dice, some(3), some(2), some(3)}, head}),
             "scale of " + layer + "3 values, got 2");

@@ -803,6 +803,7 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   };
   expect_refused(good, "dim: expected 1", [](BagFeature& f) { f.table.dim = 0; });
   expect_refused(good, "rows: expected F32", [](BagFeature& f) { f.table.type = DType::i64; });
+  expect_refused(good, "rows: expected F32", [](BagFeature& f) { f.table.type = static_cast<DType>(99); });
   expect_refused(good, "rows: expected 0 to 4294967293", [](BagFeature& f) { f.table.num_rows = -1; });
   expect_refused(good, "row stride", [](BagFeature& f) { f.table.row_stride_bytes = 7; });
   expect_refused(good, "rows: expected device memory", [](BagFeature& f) { f.table.rows = nullptr; });

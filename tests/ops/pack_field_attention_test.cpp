@@ -69,8 +69,11 @@ TEST(PackFieldAttention, RefusesWeightsThatDoNotFit) {
   EXPECT_EQ(refusal({2, 2, 3}, weight, weight, fewer),
             "residual weight of a field attention: expected 12 values, got 11");
   EXPECT_EQ(refusal({2, 0, 3}, weight, weight, none),
-            "field attention: expected 1 or more heads of 1 or more columns, and fields of as many, got 0 heads of 3, "
+            "field attention: expected 1 to 2^20 heads of 1 to 2^20 columns, and fields of as many, got 0 heads of 3, "
             "fields of 2");
+  EXPECT_NE(refusal({int64_t{1} << 32, int64_t{1} << 32, 1}, none, none, none).find("1 to 2^20 heads"),
+            std::string::npos)
+      << "the number of weights wraps";
   EXPECT_NE(refusal({2, 2, 3}, weight, not_finite, none).find("expected a number whose magnitude"), std::string::npos);
 }
 

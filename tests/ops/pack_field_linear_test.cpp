@@ -73,9 +73,16 @@ TEST(PackFieldLinear, RefusesWeightsThatDoNotFit) {
   const std::vector<float> weight(12, 1.0f), bias(2, 1.0f);
   EXPECT_EQ(refusal({2, 3, 2}, weight, bias), "nothing was thrown");
   EXPECT_EQ(refusal({2, 3, 3}, weight, {}), "weight of a field linear layer: expected 18 values, got 12");
-  EXPECT_EQ(refusal({2, 3, 2}, weight, {1}), "bias of a linear layer: expected 2 values, got 1");
+  EXPECT_EQ(refusal({2, 3, 2}, weight, {1}), "bias of a field linear layer: expected 2 values, got 1");
+  EXPECT_EQ(refusal({0, 3, 1}, std::vector<float>(3, 1.0f), bias),
+            "bias of a field linear layer: expected 1 values, got 2")
+      << "although a layer of one output is packed as one of two";
   EXPECT_EQ(refusal({2, 3, 0}, weight, {}),
-            "field linear layer: expected 0 or more factors, 1 or more fields and outputs, got 2, 3 and 0");
+            "field linear layer: expected 0 or more factors, 1 or more fields and outputs, with up to 2^30 terms and "
+            "outputs, got 2, 3 and 0");
+  for (const FieldLinearShape& shape :
+       {FieldLinearShape{int64_t{1} << 32, int64_t{1} << 32, 1}, FieldLinearShape{0, int64_t{1} << 62, 4}})
+    EXPECT_NE(refusal(shape, {}, {}).find("with up to 2^30 terms"), std::string::npos) << "the number of weights wraps";
   EXPECT_NE(refusal({2, 3, 2}, std::vector<float>(12, NAN), bias).find("expected a number whose magnitude"),
             std::string::npos);
 }

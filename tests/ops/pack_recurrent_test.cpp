@@ -65,7 +65,8 @@ TEST(PackRecurrent, RefusesWeightsThatDoNotFit) {
     return std::string("nothing was thrown");
   };
   EXPECT_EQ(refusal(2, weight, bias), "nothing was thrown");
-  EXPECT_EQ(refusal(0, weight, bias), "recurrent layer: expected 1 or more columns, got 0");
+  EXPECT_EQ(refusal(0, weight, bias), "recurrent layer: expected 1 to 2^30 columns, got 0");
+  EXPECT_EQ(refusal(int64_t{1} << 32, {}, {}), "recurrent layer: expected 1 to 2^30 columns, got 4294967296");
   EXPECT_EQ(refusal(2, bias, bias), "weight of a recurrent layer: expected 12 values, got 6");
   EXPECT_EQ(refusal(2, weight, weight), "bias of a recurrent layer: expected 6 values, got 12");
   for (const auto& values : {too_large, not_finite})

@@ -321,7 +321,9 @@ TEST(RecurrentKernelArguments, AreRefusedWhereTheyDoNotFit) {
   EXPECT_EQ(refusal([](auto& given) { given.in.event_offsets = nullptr; }),
             "recurrent: event_offsets: expected device memory, got null");
   EXPECT_EQ(refusal([](auto& given) { given.in.parents.capacity = int64_t{1} << 31; }),
-            "recurrent: rows: expected at most 1073741824, got 2147483648");
+            "recurrent: events, rows and parents: expected 0 to 1073741824 of each, got 3, 2 and 2147483648");
+  EXPECT_EQ(refusal([](auto& given) { given.in.parents.capacity = -1; }),
+            "recurrent: events, rows and parents: expected 0 to 1073741824 of each, got 3, 2 and -1");
   EXPECT_EQ(refusal([](auto& given) { given.layer.packed = nullptr; }),
             "recurrent: packed: expected device memory, got null");
   EXPECT_EQ(refusal([](auto& given) { given.y.data = nullptr; }), "recurrent: y: expected an address, got null");

@@ -134,6 +134,9 @@ TEST(ScaledRows, RefusesWhatItCannotTake) {
   EXPECT_EQ(message(good.view, -1), "scaled rows: rows: expected some of 1, got 1 from -1 on");
   EXPECT_EQ(message(good.view, 0, -1), "scaled rows: rows: expected some of 1, got -1 from 0 on");
   TableView wrong = good.view;
+  wrong.num_rows = 2, wrong.row_stride_bytes = 8;
+  EXPECT_EQ(message(wrong, 0, 2), "scaled rows: row stride: expected at least 12 bytes, got 8");
+  wrong = good.view;
   wrong.rows = nullptr;
   EXPECT_EQ(message(wrong), "scaled rows: rows: expected memory, got null");
   wrong = good.view;
@@ -141,7 +144,7 @@ TEST(ScaledRows, RefusesWhatItCannotTake) {
   EXPECT_EQ(message(wrong), "scaled rows: scale and offset: expected those of I8 rows, got null");
   wrong.type = DType::i64, wrong.dim = 0;
   EXPECT_NE(message(wrong).find("scaled rows: type: expected F32, F16, BF16 or I8, got I64"), std::string::npos);
-  EXPECT_NE(message(wrong).find("scaled rows: dim: expected 1 or more, got 0"), std::string::npos);
+  EXPECT_NE(message(wrong).find("scaled rows: dim: expected 1 to 2^40, got 0"), std::string::npos);
   for (const float value : {INFINITY, -INFINITY, NAN}) {
     for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
       EXPECT_EQ(message(FloatRow(type, {1, value, 3}).view),

@@ -5,7 +5,7 @@
 /// *got*; problems that can be found together are thrown together. Every class of errors is an `error` and one of the
 /// standard library's classes; either can be caught.
 ///
-/// Primitives compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and
+/// Primitives of the GPU compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and
 /// ends the process. Either all units of a program have exceptions, or none has.
 
 #include <atomic>

@@ -12,10 +12,14 @@
 
 namespace warprank { inline namespace v0 {
 
+/// As a name: behind nvcc's front end g++ -Wall finds parentheses in a declaration that has none.
+template <class Struct, class Member>
+using PointerToMember = Member Struct::*;
+
 template <class Struct, class Member>
 struct Field {
   const char* name;
-  Member Struct::*member;
+  PointerToMember<Struct, Member> member;
   bool is_optional = false;  ///< JSON need not have it: then it keeps the value of a new struct
 };
 

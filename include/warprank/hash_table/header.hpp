@@ -66,7 +66,7 @@ inline bool buckets_bytes(uint64_t num_buckets, uint64_t num_overflow, int64_t b
 inline void check_hash_table_header(const std::string& where, const HashTableHeader& header, int64_t image_bytes) {
   using namespace hash_table;
   const auto refuse = [&](const char* what, const std::string& expected, const std::string& got) {
-    throw invalid_argument(where + ": " + what, expected, got);
+    raise(invalid_argument(where + ": " + what, expected, got));
   };
   const auto require = [&](bool holds, const char* what, const std::string& expected, uint64_t got) {
     if (!holds) refuse(what, expected, std::to_string(got));

@@ -4,9 +4,13 @@
 /// How every primitive is used: `Op` stands for EmbeddingBag, Dot, LinearLaunch and all other classes that launch
 /// kernels.
 ///
-///     const Op op(...);                                     // checks and plans, on the host; throws invalid_argument
+///     const Op op(...);                                     // checks and plans, on the host
 ///     ... op.workspace_bytes() of device memory, 0 at first; op.descriptors(workspace) copied to device memory ...
 ///     op.launch({descriptors, workspace}, stream);          // as often as wanted, also into a captured graph
+///
+/// A constructor throws invalid_argument, with all that is wrong. It asks CUDA for the current device, for which it
+/// plans, and throws cuda_error where there is none; launch throws cuda_error for a launch that CUDA refuses. Both are
+/// for the device that is the current one when they are called.
 ///
 /// Resident (resident.hpp) does the steps between these lines. A plan holds the given addresses and no device memory of
 /// its own. A launch reads the number of rows from device memory and queues op.num_launches() kernels in the stream; it

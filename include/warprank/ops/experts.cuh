@@ -10,11 +10,14 @@
 /// each. For example two tasks with four experts of 512 and 256, gates and towers, [M, width] -> ctr, ctr * conversion:
 ///
 ///     LinearLayer experts0, gate_ctr, gate_cvr;      // x -> [M, 4 * 512], [M, 4], [M, 4]
-///     LinearLaunch first({experts0, gate_ctr, gate_cvr});
+///     std::vector<LinearLayer> of_x{experts0, gate_ctr, gate_cvr};
+///     LinearLaunch first(of_x);
 ///     LinearLaunch second(split_experts(experts1, 4));               // [M, 4 * 512] -> [M, 4 * 256]
 ///     Mlp ctr, cvr;                                                  // x = the experts, mix.gate = the task's gate
-///     MlpLaunch towers({ctr, cvr}, workspace);                       // mixes on load, 256 -> 128 -> 1 with a sigmoid
-///     Elementwise product(Product{}, {{ctr_y}, {cvr_y}}, y);         // of two floats: ESMM (Ma et al. 2018)
+///     std::vector<Mlp> of_tasks{ctr, cvr};
+///     MlpLaunch towers(of_tasks);                                    // mixes on load, 256 -> 128 -> 1 with a sigmoid
+///
+/// The product of both scores, as in ESMM (Ma et al. 2018), is a HeadProduct of the towers (mlp.cuh).
 ///
 /// In PLE, a task's tower or next level reads the task's own experts as x, and the experts of all tasks as mix.shared.
 ///

@@ -3,7 +3,8 @@
 
 /// Hash tables on the device: from any 64-bit keys to rows of 2 to 1024 bytes.
 ///
-///     image                      hash_table/image.hpp builds, saves and loads it; copied to the device, it is a table
+///     image                      hash_table/build.hpp builds it, file.hpp saves and loads it, and image.hpp views it;
+///                                copied to the device, it is a table
 ///     clear                      an empty one, made in place
 ///     find, contains             keys [n] -> rows [n, stride], found [n]
 ///     find_addresses             keys [n] -> addresses of rows [n], null for none

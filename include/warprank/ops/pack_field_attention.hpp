@@ -47,8 +47,10 @@ inline Buffer<unsigned char> pack_field_attention(const FieldAttentionShape& sha
                                                   Span<const float> key, Span<const float> value,
                                                   Span<const float> residual) {
   const auto text = [](int64_t number) { return std::to_string(number); };
-  if (shape.dim < 1 || shape.heads < 1 || shape.head_dim < 1) {
-    raise(invalid_argument("field attention", "1 or more heads of 1 or more columns, and fields of as many",
+  constexpr int64_t most = int64_t{1} << 20;
+  if (shape.dim < 1 || shape.heads < 1 || shape.head_dim < 1 || shape.dim > most || shape.heads > most ||
+      shape.head_dim > most) {
+    raise(invalid_argument("field attention", "1 to 2^20 heads of 1 to 2^20 columns, and fields of as many",
                            text(shape.heads) + " heads of " + text(shape.head_dim) + ", fields of " + text(shape.dim)));
   }
   struct Weight {

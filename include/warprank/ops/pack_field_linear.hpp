@@ -31,10 +31,16 @@ struct FieldLinearShape {
 /// invalid_argument for wrong sizes and for weights that are not finite in FP16.
 inline Buffer<unsigned char> pack_field_linear(const FieldLinearShape& shape, Span<const float> weight,
                                                Span<const float> bias) {
-  if (shape.num_factors < 0 || shape.fields < 1 || shape.out < 1) {
+  constexpr int64_t most = int64_t{1} << 30;
+  if (shape.num_factors < 0 || shape.fields < 1 || shape.out < 1 || shape.num_factors > most || shape.fields > most ||
+      shape.terms() > most || shape.out > most) {
     raise(invalid_argument(
-        "field linear layer", "0 or more factors, 1 or more fields and outputs",
+        "field linear layer", "0 or more factors, 1 or more fields and outputs, with up to 2^30 terms and outputs",
         std::to_string(shape.num_factors) + ", " + std::to_string(shape.fields) + " and " + std::to_string(shape.out)));
+  }
+  if (!bias.empty() && bias.size() != shape.out) {
+    raise(invalid_argument("bias of a field linear layer", std::to_string(shape.out) + " values",
+                           std::to_string(bias.size())));
   }
   if (weight.size() != shape.out * shape.terms()) {
     raise(invalid_argument("weight of a field linear layer", std::to_string(shape.out * shape.terms()) + " values",
@@ -47,7 +53,7 @@ inline Buffer<unsigned char> pack_field_linear(const FieldLinearShape& shape, Sp
       for (int64_t j = 0; j < shape.fields; ++j)
         padded[static_cast<size_t>(n * layout.in + i * shape.padded_fields() + j)] =
             weight[n * shape.terms() + i * shape.fields + j];
-  if (!bias.empty() && bias.size() == shape.out) padded_bias.resize(static_cast<size_t>(layout.out));
+  if (!bias.empty()) padded_bias.resize(static_cast<size_t>(layout.out));
   return pack_linear<float>({padded.data(), static_cast<int64_t>(padded.size())},
                             {padded_bias.data(), static_cast<int64_t>(padded_bias.size())}, layout.in, layout.out);
 }

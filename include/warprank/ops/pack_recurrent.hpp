@@ -41,7 +41,8 @@ struct RecurrentShape {
 inline Buffer<unsigned char> pack_recurrent(const RecurrentShape& shape, Span<const float> weight,
                                             Span<const float> bias) {
   const auto text = [](int64_t number) { return std::to_string(number); };
-  if (shape.hidden < 1) raise(invalid_argument("recurrent layer", "1 or more columns", text(shape.hidden)));
+  if (shape.hidden < 1 || shape.hidden > int64_t{1} << 30)
+    raise(invalid_argument("recurrent layer", "1 to 2^30 columns", text(shape.hidden)));
   const int64_t rows = RecurrentShape::gates * shape.hidden;
   Problems problems;
   if (weight.size() != rows * shape.hidden)

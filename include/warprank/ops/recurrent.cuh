@@ -129,8 +129,8 @@ detail::recurrent::Arguments<Out> Recurrent<Out>::checked(const RecurrentLayer& 
     expect_rows("y", in.gates.rows, y.rows);
   }
   if (in.gates.rows > max_rows || y.rows > max_rows || in.parents.capacity < 0 || in.parents.capacity > max_rows)
-    problems.add(what + "rows", "at most " + text(max_rows),
-                 text(std::max({in.gates.rows, y.rows, in.parents.capacity})));
+    problems.add(what + "events, rows and parents", "0 to " + text(max_rows) + " of each",
+                 text(in.gates.rows) + ", " + text(y.rows) + " and " + text(in.parents.capacity));
   if (in.parents.capacity > 0) detail::check_pointer(what + "event_offsets", in.event_offsets, 8, problems);
   detail::check_pointer(what + "packed", layer.packed, 16, problems);
   constexpr float log2_e = 1.44269504f;

@@ -73,8 +73,15 @@ void decode_row(const TableView& table, int64_t r, std::vector<float>& x) {
 
 inline void check_scaled_rows(const TableView& table, int64_t first, int64_t count) {
   Problems problems;
-  if (table.type == DType::i64) problems.add("scaled rows: type", "F32, F16, BF16 or I8", name_of(table.type));
-  if (table.dim < 1) problems.add("scaled rows: dim", "1 or more", std::to_string(table.dim));
+  const bool has_type = size_of(table.type) > 0 && table.type != DType::i64;
+  if (!has_type) problems.add("scaled rows: type", "F32, F16, BF16 or I8", name_of(table.type));
+  constexpr int64_t most = int64_t{1} << 40;
+  if (table.dim < 1 || table.dim > most) problems.add("scaled rows: dim", "1 to 2^40", std::to_string(table.dim));
+  if (has_type && count > 1 && table.dim <= most && table.row_stride_bytes < table.row_bytes())
+    problems.add("scaled rows: row stride", "at least " + std::to_string(table.row_bytes()) + " bytes",
+                 std::to_string(table.row_stride_bytes));
+  if (table.type == DType::i8 && count > 1 && table.scale_stride_bytes < 4)
+    problems.add("scaled rows: scale stride", "at least 4 bytes", std::to_string(table.scale_stride_bytes));
   if (first < 0 || count < 0 || count > table.num_rows - first) {
     problems.add("scaled rows: rows", "some of " + std::to_string(table.num_rows),
                  std::to_string(count) + " from " + std::to_string(first) + " on");
@@ -90,8 +97,8 @@ inline void check_scaled_rows(const TableView& table, int64_t first, int64_t cou
 
 /// Writes rows [first, first + count) of a table in the host's memory, at any address, to `to`, scaled_row_bytes(dim)
 /// each. Values, scales and offsets of I8 are copied unchanged. A row of F32, F16 or BF16 becomes 256 levels from its
-/// least element to its largest: an element errs by at most half a level and 2 u of the row's largest magnitude, u =
-/// 2^-24; a row of equal elements has no error.
+/// least element to its largest: an element errs by at most half a level, 2 u of the row's largest magnitude, u =
+/// 2^-24, and 2^-142; a row of equal elements has no error.
 ///
 /// Throws invalid_argument for rows outside of the table and for a view that is not valid. Also throws it, after
 /// writing the rows before, for a row with an element that is not finite.

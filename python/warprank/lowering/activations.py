@@ -28,19 +28,36 @@ def silu(p: Program, x: Any, gate: Any, width: int) -> np.ndarray | None:
     return np.array(inputs)
 
 
-def gelu(p: Program, half: Any, rest: Any, width: int) -> tuple[str, np.ndarray] | None:
-    """Which of gelu and gelu_tanh x / 2 * rest is, and the inputs."""
+def gelu(p: Program, half: Any, rest: Any, width: int, more: float = 1.0) -> tuple[str, np.ndarray] | None:
+    """Which of gelu and gelu_tanh x / 2 * rest is, and the inputs. The half may be of either, or be `more`."""
     if not isinstance(half, np.ndarray) or not isinstance(rest, np.ndarray):
         return None
     inputs, kinds = [], set()
     for column in range(width):
         x, factor = unscaled(p, at(half, column))
-        kinds.add(_of_gate(p, resolve(p, at(rest, column)), x) if factor == 0.5 else None)
+        gate, other = unscaled(p, at(rest, column))
+        kinds.add(_of_gate(p, gate, x) if factor * other * more == 0.5 else None)
         if None in kinds or len(kinds) > 1:
             return None
         inputs.append(x)
     kind = kinds.pop()
     return None if kind is None else (kind, np.array(inputs))
+
+
+def halved_gelu(p: Program, function: str, a: Any, b: Any, width: int) -> tuple[str, np.ndarray] | None:
+    """The same of (x * rest) / 2."""
+    product, factor = (a, b) if isinstance(a, np.ndarray) else (b, a)
+    if not isinstance(factor, float) or factor == 0 or (function == "div" and product is b) or len(product) != width:
+        return None
+    sources = [p.sources.of(resolve(p, int(cell))) for cell in product]
+    if any(source.kind != "mul" for source, _ in sources):
+        return None
+    operands = [np.array([at(source.operands[i], column) for source, column in sources], object) for i in (0, 1)]
+    if not all(isinstance(cell, (int, np.integer)) for cells in operands for cell in cells):
+        return None
+    x, rest = (cells.astype(np.int64) for cells in operands)
+    more = factor if function == "mul" else 1 / factor
+    return gelu(p, x, rest, width, more) or gelu(p, rest, x, width, more)
 
 
 def _of_gate(p: Program, cell: int, x: int) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import (activations, auto_int, cin, composed_layers, cross, din, events, fields, linears, norms,
+from . import (activations, auto_int, cin, composed_layers, cross, din, events, fields, linears, norms, not_finite,
                zero_rows)
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, columns_of, numbers
 from .expressions import constant, distinct, elementwise
@@ -145,6 +145,9 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
     zeros = zero_rows.compared(p, function, given[0], given[-1])
     if zeros is not None:
         return zeros
+    of_none = not_finite.compared(p, function, given[0], given[-1], width)
+    if of_none is not None:
+        return of_none
     if function == "div":
         mean = events.mean_of_events(p, given[0], given[1], width)
         if mean is not None:
@@ -162,6 +165,9 @@ def recognised(p: Program, function: str, given: list[Any], width: int) -> np.nd
             if gelu is not None:
                 return elementwise(p, gelu[0], [gelu[1]], width, p.sources.axis_of(gelu[1]))
     if function in ("mul", "div"):
+        gelu = activations.halved_gelu(p, function, given[0], given[1], width)
+        if gelu is not None:
+            return elementwise(p, gelu[0], [gelu[1]], width, p.sources.axis_of(gelu[1]))
         for x, factor in ((given[0], given[1]), (given[1], given[0])):
             if isinstance(x, np.ndarray) and len(x) == width and isinstance(factor, float) and \
                     (function == "mul" or x is given[0]):

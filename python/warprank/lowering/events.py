@@ -14,6 +14,7 @@ from .din import din_attention, unscaled
 from .expressions import (LATER, MASKED, SELF, at, constant, constant_of, differs, distinct, masked_value, masked_with,
                           of_empty_maximum, resolve)
 from .masks import check_count, check_masks, check_weight, or_of_empty
+from .not_finite import BareMean
 
 if TYPE_CHECKING:
     from .program import Program
@@ -89,6 +90,7 @@ def mean_of_events(p: Program, sums: Any, count: Any, width: int) -> np.ndarray 
     if not isinstance(sums, np.ndarray) or not isinstance(count, np.ndarray) or len(np.unique(count)) != 1:
         return None
     number, _ = p.sources.of(resolve(p, int(count[0])))
+    bare = BareMean(resolve(p, int(count[0]))) if number.kind == "count" else None
     if number.kind in ("max", "add"):  # of a number that saves an empty sequence
         least = [constant_of(p, at(x, 0)) for x in number.operands]
         known = [x for x in least if x is not None]
@@ -111,7 +113,7 @@ def mean_of_events(p: Program, sums: Any, count: Any, width: int) -> np.ndarray 
             raise Unsupported("a mean in which rows without events have 0, as behind a mask of ids or arange < lengths",
                               "one in which they have an event of padding, as of lengths.clamp(min=1)")
         return _pool(p, cells, axis, "mean")
-    return p.sources.add(number.axis, width, "pool_mean", make)
+    return p.sources.add(number.axis, width, "pool_mean", make, data=bare)
 
 
 def event_softmax(p: Program, cells: np.ndarray) -> np.ndarray:

@@ -192,6 +192,23 @@ def resolve(p: Program, cell: int) -> int:
         cell = at(same, column)
 
 
+def reads(p: Program, cell: Any, is_wanted: Callable[[int], bool]) -> bool:
+    """Whether a cell is made of one that is wanted, or is it."""
+    left, seen = [cell], set()
+    while left:
+        cell = left.pop()
+        if not isinstance(cell, (int, np.integer)) or int(cell) in seen:
+            continue
+        seen.add(int(cell))
+        if is_wanted(int(cell)):
+            return True
+        source, column = p.sources.of(int(cell))
+        if source.kind in ("linear", "gru"):
+            left += source.data.cells.tolist()
+        left += [at(x, column) for x in source.operands]
+    return False
+
+
 def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
     """What a cell is where an event is padding, or another of the states above; None: not known."""
     return _Masked(p, state).value(cell)

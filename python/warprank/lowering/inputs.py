@@ -102,6 +102,8 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
     for given in inputs:
         if not _fits(given, inputs, arrays, rows, problems):
             continue
+        if given.kind == "numbers":
+            _check_numbers(given, arrays[given.name], problems)
         if (given.is_ids and not given.is_lengths) or given.ids_columns:
             _check_ids(given, sequences, lookups, arrays[given.name], problems)
     problems.raise_if_any()
@@ -165,6 +167,19 @@ def _fits(given: Input, inputs: Sequence[Input], arrays: Mapping[str, np.ndarray
     expected = [str(rows), *["any"] * is_free, *map(str, inner)]
     problems.add(what, f"shape [{', '.join(expected)}]", str(list(shape)))
     return False
+
+
+def _check_numbers(given: Input, array: np.ndarray, problems: Problems) -> None:
+    """That FP32 holds them, as far as whole numbers go: seconds since 1970 it rounds to two minutes."""
+    if array.dtype.itemsize < 8 or array.size == 0:
+        return
+    array = array.ravel()
+    with np.errstate(over="ignore"):
+        is_lost = (np.abs(array) >= 2**24) & np.isfinite(array) & (array.astype(np.float32) != array)
+    if is_lost.any():
+        lost = array[is_lost.argmax()]
+        problems.add(f"batch: input '{given.name}'", "numbers that FP32 holds, such as the differences of these",
+                     f"{lost}, which is {np.float32(lost):.0f} in FP32")
 
 
 def _check_ids(given: Input, sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import PAIR, Source, Unsupported
-from .expressions import EMPTY, PADDING, at, constant, masked_value, masked_with, resolve
+from .cells import PAIR, Source, Unsupported, pooled_axis
+from .expressions import EMPTY, PADDING, at, constant, masked_value, masked_with, reads, resolve
 
 if TYPE_CHECKING:
     from .program import Program
@@ -39,7 +39,7 @@ def _sum_of_empty(p: Program, cell: int) -> float | None:
     """What the sum of a cell over events is in rows without any; None: not known. A softmax that a number masks has a
     sum of 1 over padding, which is all alike."""
     value = masked_value(p, cell, EMPTY)
-    if value and masked_value(p, cell) != 0:
+    if value and (masked_value(p, cell) != 0 or reads(p, cell, lambda number: number in p.of_nan)):
         return None  # so may be what each of them adds
     source, column = p.sources.of(resolve(p, cell))
     if value is not None or source.kind == "event_softmax":
@@ -56,18 +56,24 @@ def or_of_empty(p: Program, made: Any, of_empty: np.ndarray | None, axis: str, r
     """What is made of the events of an axis for each row of another; in rows without events other numbers."""
     if of_empty is None:
         return made
-    b, events = p.builder, axis.rpartition(PAIR)[2]
-    if ("count", events) not in p.expressions:
-        ones = constant(p, events, 1.0, 0.0)
-        p.expressions["count", events] = p.sources.add(events.rpartition("/")[0], 1, "count", lambda: b.pool(
-            p.sources.gather(ones, events), "sum"), (ones,))
-    count = p.sources.gather(p.expressions["count", events], result)
+    b = p.builder
+    count = p.sources.gather(count_of(p, axis), result)
     if (of_empty == of_empty[0]).all():
         return b.apply("select", [made, float(of_empty[0]), count])
     name = p.layer(None)
     p.weights[f"{name}.weight"] = of_empty.astype(np.float32)[:, None]
     others = b.linear(name, b.apply("equal", [count, 0.0]), len(of_empty), bias=False)
     return b.apply("select", [made, others, count])
+
+
+def count_of(p: Program, axis: str) -> np.ndarray:
+    """The cell that has the number of events of an axis."""
+    events = axis.rpartition(PAIR)[2]
+    if ("count", events) not in p.expressions:
+        ones = constant(p, events, 1.0, 0.0)
+        p.expressions["count", events] = p.sources.add(
+            pooled_axis(events), 1, "count", lambda: p.builder.pool(p.sources.gather(ones, events), "sum"), (ones,))
+    return p.expressions["count", events]
 
 
 def is_nan(p: Program, cells: np.ndarray) -> np.ndarray | None:
@@ -79,6 +85,7 @@ def is_nan(p: Program, cells: np.ndarray) -> np.ndarray | None:
             return None
         is_masked = masked_with(p, at(source.operands[0], column), EMPTY) == -math.inf
         made[place] = constant(p, source.axis, 0.0, 0.0, empty=float(is_masked))[0]
+        p.of_nan.add(int(made[place]))
     return made
 
 

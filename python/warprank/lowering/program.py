@@ -51,6 +51,7 @@ class Program(ABC):
         self.sources = Sources(self.builder, self._axes, self.sequences, self.unsupported, self.current)
         self._paths: dict[int, str] = {}  # of parameters, by id()
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
+        self.of_nan: set[int] = set()  # cells that say where a softmax over events is no number
         self.of_padding: dict[tuple[int, int], np.ndarray] = {}  # by layer and state what it makes of padding
         self.products: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}  # by their cells, of which matrices
         self._layers: dict[str, int] = {}

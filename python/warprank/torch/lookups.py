@@ -34,9 +34,23 @@ def index(p: Program, x: Any, indices: Any) -> Any:
         return _of_each_row(p, x, indices)
     if isinstance(x, Value) or len(indices) != 1:
         return move(torch.ops.aten.index.Tensor, (x, indices), {}, p.batch, torch.from_numpy)
-    if x.is_floating_point() and x.dim() == 2:
-        return by_event(p, embedding, (x, indices[0]), {}, widens=True)
+    if x.is_floating_point():
+        made = by_event(p, embedding, (x if x.dim() == 2 else x.reshape(len(x), -1), indices[0]), {}, widens=True)
+        shape = (*made.cells.shape[:-1], *x.shape[1:])
+        return Value(made.cells.reshape(shape), False, made.batch + 2 - x.dim(), made.inner)
     return by_event(p, indexed, (x, ids_of(p, indices[0])), {})
+
+
+def looks_up(name: str, args: Any) -> bool:
+    """Whether an op that moves elements looks up ids in a constant."""
+    return name == "index_select" and not isinstance(args[0], Value) and isinstance(args[2], Value)
+
+
+@handles("index_select", events=True)
+def index_select(p: Program, table: Any, dim: int, ids: Any) -> Any:
+    if dim % table.dim() != 0:
+        raise Unsupported("rows of a table by ids", f"elements along its dimension {dim}")
+    return index(p, table, [ids])
 
 
 def _are_rows(p: Program, indices: Any) -> bool:

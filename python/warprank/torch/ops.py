@@ -55,7 +55,14 @@ def register_binary(name: str, function: str) -> None:
     OF_CONSTANTS.add(name)
 
 
-for _name, _function in {"mul": "mul", "mul_": "mul", "div": "div", "div_": "div", "minimum": "min", "maximum": "max",
+@handles("div", "div_", "floor_divide", constants=True)
+def div(p: Program, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is not None or name_of(p.current().target) == "floor_divide":
+        raise Unsupported("a quotient as it is; a rounded one, as of ids, as an input of its own", "one that is rounded")
+    return binary(p, "div", a, b)
+
+
+for _name, _function in {"mul": "mul", "mul_": "mul", "minimum": "min", "maximum": "max",
                          "atan2": "atan2", "atan2_": "atan2", "arctan2": "atan2", "lt": "less", "le": "less_equal",
                          "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}.items():
     register_binary(_name, _function)
@@ -212,6 +219,9 @@ def elu(p: Program, x: Any, alpha: float = 1.0, scale: float = 1, input_scale: f
 @handles("prelu", "_prelu_kernel")
 def prelu(p: Program, x: Any, weight: torch.Tensor) -> Value:
     by_channel = weight.reshape(-1, *[1] * (numbers(x).cells.ndim - 2)) if weight.numel() > 1 else weight.reshape(-1)
+    if weight.numel() > 1 and by_channel.shape[0] not in (1, *numbers(x).cells.shape[1:2]):
+        raise Unsupported("a slope for all, or for each of the second dimension, which is no dimension of events",
+                          f"{weight.numel()} slopes")
     alpha = constant_vector(p, by_channel, x)
     return activation(p, x, wr.Activation("prelu"), {"prelu.alpha": alpha}, p.path_of(weight, ".weight"))
 

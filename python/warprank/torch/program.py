@@ -24,6 +24,7 @@ from ..lowering.program import Program as LoweredProgram
 from .composed import example_of, ops_of
 from .fourier import Complex, of_complex
 from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
+from .lookups import looks_up
 from .made import MADE
 from .rows import EVERY, rows_of
 
@@ -167,7 +168,7 @@ class Program(LoweredProgram):
         if name in ("cat", "stack"):
             dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
             args = (joined(self, args[0], dim, name == "stack"), *args[1:])
-        if name in MOVES:
+        if name in MOVES and not looks_up(name, args):
             moved = move(node.target, args, kwargs, self.batch, torch.from_numpy)  # type: ignore[arg-type]
             return torch.utils._pytree.tree_map(lambda x: of_candidates(self, x), moved)
         if name in SAME:

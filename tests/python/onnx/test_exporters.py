@@ -233,3 +233,12 @@ def test_batches_that_do_not_fit(tmp_path):
         exported.check({"x": np.ones((2, 11), np.float32)})
     with pytest.raises(wr.InvalidArgument, match="arrays by the names of the model's inputs, got ndarray"):
         exported.check(np.ones((2, 12), np.float32))
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_gelu_of_opsets_that_have_none(opset, tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 1)).eval()
+    torch.onnx.export(module, (torch.randn(B, 4),), tmp_path / "model.onnx", dynamo=False, input_names=["x"],
+                      output_names=["y"], dynamic_axes={"x": {0: "rows"}}, opset_version=opset)
+    exported = wr.onnx.export(tmp_path / "model.onnx")
+    assert exported.check()["y"].largest < 1e-6 and '"gelu"' in exported.graph.to_json()

@@ -156,6 +156,8 @@ OPS = {
     "minima": lambda m, x: torch.cat([x.amin(1, keepdim=True), x.view(B, 2, 3).amin(2)], 1),
     "padding": lambda m, x: torch.cat([F.pad(x, (1, 2), value=3), F.pad(x.view(B, 2, 3), (-1, 2, 1, 0)).flatten(1)], 1),
     "gelu of erf": lambda m, x: x * 0.5 * (1 + torch.erf(x / 2**0.5)) + x / 2 * torch.erfc(-x * 0.5**0.5),
+    "halves of gelu": lambda m, x: (x * (1 + torch.erf(x / 2**0.5)) * 0.5 + 0.5 * ((1 + torch.erf(x / 2**0.5)) * x) +
+                                    x * (0.5 * (1 + torch.erf(x / 2**0.5))) + x * (1 + torch.erf(x / 2**0.5)) / 2),
     "one column": lambda m, x: x * x[:, :1] + x.sum(1, keepdim=True),
     "moves": lambda m, x: torch.cat([x.flip(1), x.view(B, 2, 3).transpose(1, 2).reshape(B, 6), *x.split(4, 1),
                                      x[:, [5, 0]], x.roll(2, 1), x.repeat(1, 2), x[:, ::2]], -1) * 1.5,

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import torch
-from test_export import Function
+from test_export import Function, check, ids
 from torch import nn
 
 import warprank as wr
@@ -384,3 +384,33 @@ def test_ids_beside_lengths_in_one_matrix():
         with pytest.raises(wr.InvalidArgument, match=message):
             exact(Function(function, films=nn.Embedding(9, 3)), batch,
                   axes={"batch_0": "row", "batch_1": "row/seen[]", "batch_2": "row/seen[]"})
+
+
+@pytest.mark.parametrize("function", [
+    lambda m, x: m.bias[x], lambda m, x: m.matrices[x].flatten(1), lambda m, x: torch.index_select(m.rows, 0, x)])
+def test_parameters_by_ids(function):
+    check(Function(function, bias=nn.Parameter(torch.randn(9)), matrices=nn.Parameter(torch.randn(9, 2, 3)),
+                   rows=nn.Parameter(torch.randn(9, 4))), (ids(9),))
+
+
+def test_rounded_quotients():
+    module = Function(lambda m, x: m.films(x // 2), films=nn.Embedding(5, 2))
+    with pytest.raises(wr.InvalidArgument, match="a rounded one, as of ids, as an input of its own"):
+        wr.torch.export(module, (ids(9),))
+
+
+def test_numbers_that_fp32_does_not_hold():
+    seconds = torch.arange(6, dtype=torch.float64) * 100
+    exported = check(Function(lambda m, now, shown: (now - shown).float()), (seconds + 900, seconds))
+    late = 1.7e9 + seconds
+    with pytest.raises(wr.InvalidArgument, match="input 'batch_0': expected numbers that FP32 holds, such as the diff"):
+        exported.score((late + 900, late))
+
+
+def test_outputs_of_events_cannot_be_compared():
+    history = torch.tensor([[3, 4, 0], [5, 0, 0]])
+    exported = wr.torch.export(
+        Function(lambda m, h: m.films(h).sum(2).masked_fill(h == 0, -1e9).softmax(1),
+                 films=nn.Embedding(9, 2, padding_idx=0)), (history,), {"batch_0": "user/history[]"})
+    with pytest.raises(wr.InvalidArgument, match="output 'output': expected values of rows, .* got 3 values of events"):
+        exported.check()

@@ -139,3 +139,33 @@ def test_sums_of_which_padding_is_not_known():
 def test_what_is_made_of_a_weight_is_no_sum_of_padding():
     refused(lambda m, q, k, kept: q + torch.relu(torch.softmax(MASKS["filled"](m.score(k).squeeze(-1), kept), 1).unsqueeze(
         -1) * k).sum(1), "expected a sum in which rows without events have 0")
+
+
+def bare_mean(x, mask):
+    return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def where_other(x):
+    return torch.where(x != x, 0.5, x)
+
+
+def maximum(x, mask):
+    return x.masked_fill(~mask[..., None], -torch.inf).amax(1)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, mask: bare_mean(x, mask).masked_fill(bare_mean(x, mask).isnan(), 0.5),
+    lambda x, mask: bare_mean(x, mask).nan_to_num(3.0),
+    lambda x, mask: where_other(bare_mean(x, mask)),
+    lambda x, mask: maximum(x, mask).nan_to_num(neginf=0.25),
+    lambda x, mask: torch.where(maximum(x, mask) == -torch.inf, 0.25, maximum(x, mask)),
+    lambda x, mask: x.masked_fill(~mask[..., None], torch.inf).amin(1).nan_to_num(posinf=0.25)])
+def test_what_is_not_finite_is_found(function):
+    exact(lambda m, film, x, mask: m.score(function(x, mask) * film))
+
+
+def test_what_is_made_of_something_not_finite():
+    refused(lambda m, film, x, mask: m.layer(bare_mean(x, mask)).nan_to_num(3.0),
+            "a test for NaN or infinity of a mean or a maximum over events itself")
+    refused(lambda m, film, x, mask: (m.score(x)[..., 0].masked_fill(~mask, -torch.inf).softmax(1).nan_to_num(0.25)
+                                      [..., None] * x).sum(1), "a sum in which rows without events have 0")

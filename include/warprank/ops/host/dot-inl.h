@@ -49,7 +49,10 @@ class DotRun {
         is_upper_(pairs.num_left == 0 && pairs.order == DotOrder::upper),
         num_left_(pairs.num_left),
         y_(y) {
-    for (const SegmentedInput& input : inputs) num_fields_ += input.values.cols / dim;
+    for (const SegmentedInput& input : inputs) {
+      assert(input.values.cols % dim == 0 && (input.on_ancestor() || input.values.rows >= y.rows));
+      num_fields_ += input.values.cols / dim;
+    }
     assert(y.cols == num_dot_pairs(num_fields_, pairs));
     assert(workspace.size() >= dot_workspace(num_fields_, dim, pairs));
     padded_fields_ = dot_places(num_fields_, pairs);

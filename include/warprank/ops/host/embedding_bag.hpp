@@ -41,6 +41,11 @@ inline void embedding_bag(Span<const BagFeature> features) {
     assert(feature.bags.offsets == nullptr || feature.bags.rows() == feature.ids.size());
     assert(feature.weights == nullptr || (feature.pooling != Pooling::max && feature.pooling != Pooling::none));
     assert(feature.table.type != DType::i64);
+    assert(feature.bags.offsets == nullptr || feature.bags.offsets[0] == 0);
+    assert(feature.pooling != Pooling::none || feature.bags.offsets == nullptr);
+    assert(feature.hashed != nullptr || feature.table.num_rows == 0 || feature.table.rows != nullptr);
+    assert(feature.hashed != nullptr || feature.table.type != DType::i8 || feature.table.num_rows == 0 ||
+           (feature.table.scale != nullptr && feature.table.offset != nullptr));
     assert(feature.hashed == nullptr ||
            (feature.hashed->type == feature.table.type && feature.hashed->dim == feature.table.dim));
   }

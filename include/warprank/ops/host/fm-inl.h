@@ -28,7 +28,9 @@ HWY_INLINE void add_fields(D d, Span<const SegmentedInput> inputs, bool on_ances
 }
 
 inline void fm(Span<const SegmentedInput> inputs, int64_t dim, bool reduce, Matrix<float> y, Span<float> workspace) {
-  assert(y.cols == (reduce ? 1 : dim) && workspace.size() >= fm_workspace(dim));
+  assert(dim >= 1 && y.cols == (reduce ? 1 : dim) && workspace.size() >= fm_workspace(dim));
+  for ([[maybe_unused]] const SegmentedInput& input : inputs)
+    assert(input.values.cols % dim == 0 && (input.on_ancestor() || input.values.rows >= y.rows));
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -60,9 +60,9 @@ inline bool processor_has_avx512_bf16() {
 inline void check_bf16(const std::string& name, Span<const float> weight) {
   for (int64_t i = 0; i < weight.size(); ++i)
     if (!std::isfinite(to_float(to_bfloat16(weight[i]))))
-      throw invalid_argument(name + ", element " + std::to_string(i),
+      raise(invalid_argument(name + ", element " + std::to_string(i),
                              "a number whose magnitude is at most 3.3895e+38, the largest of BF16",
-                             std::to_string(weight[i]));
+                             std::to_string(weight[i])));
 }
 
 }}}  // namespace warprank::v0::host_ops

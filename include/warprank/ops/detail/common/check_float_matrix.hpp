@@ -24,7 +24,9 @@ void check_matrix(const std::string& what, const FloatMatrix<Void>& matrix, int6
                   Problems& problems) {
   const auto shape = [](int64_t r, int64_t c) { return "[" + std::to_string(r) + ", " + std::to_string(c) + "]"; };
   if (matrix.type != DType::f16 && matrix.type != DType::f32) problems.add(what, "F16 or F32", name_of(matrix.type));
-  if (matrix.rows != rows || matrix.cols != cols || rows < 0 || cols < 0)
+  if (rows < 0 || cols < 0)
+    problems.add(what, "0 or more rows and columns", shape(matrix.rows, matrix.cols));
+  else if (matrix.rows != rows || matrix.cols != cols)
     problems.add(what, shape(rows, cols), shape(matrix.rows, matrix.cols));
   if (matrix.stride < matrix.cols)
     problems.add(what, "a stride of at least its " + std::to_string(matrix.cols) + " columns",

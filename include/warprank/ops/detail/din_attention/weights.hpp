@@ -155,6 +155,8 @@ class DinWeights {
           if (!std::isfinite(value))
             return problems.add(what + (" of " + name), "finite values", std::to_string(value));
       };
+      if (!std::isfinite(layer.activation.alpha))
+        problems.add("alpha of " + name, "a finite number", std::to_string(layer.activation.alpha));
       const bool is_dice = kind == ActivationKind::dice;
       expect("bias", layer.bias, true, true);
       expect("alpha", layer.alpha, is_dice || kind == ActivationKind::prelu);

@@ -109,7 +109,8 @@ class FeatureCheck {
 
   void check_table() {
     const TableView& table = f_.table;
-    if (table.type == DType::i64) return add("rows", "F32, F16, BF16 or I8", name_of(table.type));
+    if (table.type == DType::i64 || size_of(table.type) == 0)
+      return add("rows", "F32, F16, BF16 or I8", name_of(table.type));
     check_pointer("default row", table.default_row, false);
     check_pointer("list of absent keys", f_.absent, false);
     if (f_.absent != nullptr && f_.cache == nullptr) add("list of absent keys", "a table with a cache", "one without");

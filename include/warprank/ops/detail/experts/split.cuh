@@ -18,10 +18,15 @@ namespace warprank { inline namespace v0 { namespace detail::experts {
 
 inline void check_stacked(int64_t weights, int64_t biases, int64_t in, int64_t out, int64_t num_experts) {
   Problems problems;
-  if (num_experts < 1) problems.add("experts", "at least one", std::to_string(num_experts));
+  constexpr int64_t most_experts = int64_t{1} << 30, most_weights = int64_t{1} << 60;
+  if (num_experts < 1 || num_experts > most_experts)
+    problems.add("experts", "1 to 2^30 of them", std::to_string(num_experts));
   if (in < 1 || out < 1 || in > gemm::max_layer_width || out > gemm::max_layer_width)
     problems.add("experts", "in and out of 1 to 2^30", std::to_string(in) + " and " + std::to_string(out));
   problems.throw_if_any();
+  if (num_experts > most_weights / (out * in))
+    raise(invalid_argument("weight of experts", "up to 2^60 values",
+                           std::to_string(num_experts) + " x " + std::to_string(out) + " x " + std::to_string(in)));
   if (weights != num_experts * out * in)
     problems.add("weight of experts", std::to_string(num_experts * out * in) + " values", std::to_string(weights));
   if (biases != 0 && biases != num_experts * out)
