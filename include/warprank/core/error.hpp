@@ -5,8 +5,8 @@
 /// *got*; problems that can be found together are thrown together. Every class of errors is an `error` and one of the
 /// standard library's classes; either can be caught.
 ///
-/// Primitives of the GPU compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and
-/// ends the process. Either all units of a program have exceptions, or none has.
+/// Primitives of the GPU compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure
+/// handler and ends the process. Either all units of a program have exceptions, or none has.
 
 #include <atomic>
 #include <cstdio>
