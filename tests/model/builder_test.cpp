@@ -215,6 +215,8 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = int64_t{1} << 40}); });
   expect("a top_k of 0 to as many, got 2 experts and top_k 3",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.experts = 2, .top_k = 3}); });
+  expect("0 to 256 experts, and a top_k of 0 to as many, got 257 experts and top_k 2",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.experts = 257, .top_k = 2}); });
   for (const int64_t experts : {int64_t{-1}, int64_t{1} << 40})
     expect("0 to 16777216 experts",
            [experts](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.experts = experts}); });

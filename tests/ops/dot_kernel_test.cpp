@@ -10,6 +10,7 @@
 
 #include "reference/dot.hpp"
 #include "support/axis_input_testing.hpp"
+#include "support/far_away.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/policy_testing.hpp"
@@ -457,8 +458,7 @@ class DotKernelArguments : public testing::Test {
   static void expect_refused(const std::function<void(Arguments&)>& change, const std::string& message) {
     SCOPED_TRACE(message);
     float16 halves[64] = {};
-    float floats[64] = {};
-    Arguments arguments{{{{halves, 2, 8}}}, 4, {floats, 2, 1}};
+    Arguments arguments{{{{halves, 2, 8}}}, 4, {warprank::test_support::far_away<float>(), 2, 1}};
     const auto make = [&] { Dot<float>(arguments.inputs, arguments.dim, arguments.pairs, arguments.y); };
     make();
     change(arguments);
@@ -484,6 +484,9 @@ TEST_F(DotKernelArguments, AreRefusedWhereTheyDoNotFit) {
   expect_refused([](Arguments& a) { a.pairs.num_left = 3; }, "dot: num_left: expected 0 to 2, got 3");
   expect_refused([](Arguments& a) { a.pairs.num_left = -1; }, "dot: num_left: expected 0 to 2, got -1");
   expect_refused([](Arguments& a) { a.y.cols = a.y.stride = 2; }, "dot: y: expected 1 columns, got 2");
+  expect_refused(
+      [](Arguments& a) { a.y.data = reinterpret_cast<float*>(const_cast<float16*>(a.inputs[0].values.data)) + 7; },
+      "dot: y: expected memory of its own, got an overlap with input 0");
   expect_refused([](Arguments& a) { a.inputs[0].values.cols = a.inputs[0].values.stride = a.dim * 1025; },
                  "dot: fields: expected at most 1024, got 1025");
   expect_refused(

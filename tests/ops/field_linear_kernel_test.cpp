@@ -13,6 +13,7 @@
 #include "reference/field_linear.hpp"
 #include "support/axis_input_testing.hpp"
 #include "support/counted_replay.hpp"
+#include "support/far_away.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
 
@@ -232,7 +233,7 @@ TEST(FieldLinearKernelCounts, StoresResultsInOneLaunchAndNoProducts) {
 TEST(FieldLinearKernelArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(16) float16 from[64] = {};
   alignas(16) unsigned char packed[16] = {};
-  float to[64] = {};
+  auto* const to = warprank::test_support::far_away<float>();
   struct Given {
     Matrix<const float16> factors, fields;
     warprank::FieldLinearLayer layer;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reference/fm.hpp"
+#include "support/far_away.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
@@ -356,7 +357,7 @@ class FmKernelArguments : public testing::Test {
     SCOPED_TRACE(message);
     float memory[64] = {};
     std::vector<AxisInput<float>> inputs = {{{memory, 2, 8}}};
-    Matrix<float> y{memory, 2, 1};
+    Matrix<float> y{warprank::test_support::far_away<float>(), 2, 1};
     int64_t dim = 4;
     Fm<float, float>(inputs, dim, y);
     change(inputs, dim, y);
@@ -381,6 +382,9 @@ TEST_F(FmKernelArguments, AreRefusedWhereTheyDoNotFit) {
                  "fm: input 0: expected rows at least 8 elements apart, got 7");
   expect_refused([](Inputs inputs, int64_t&, Y) { inputs[0].values.data = nullptr; },
                  "fm: input 0: expected an address, got null");
+  expect_refused(
+      [](Inputs inputs, int64_t&, Y y) { y.data = const_cast<float*>(inputs[0].values.data) + 15, y.rows = 1; },
+      "fm: y: expected memory of its own, got an overlap with input 0");
   expect_refused([](Inputs, int64_t&, Y y) { y.cols = y.stride = 2; }, "fm: y: expected 1 columns, got 2");
   expect_refused([](Inputs, int64_t&, Y y) { y.rows = -1; }, "fm: y: expected a shape, got [-1, 1]");
   expect_refused([](Inputs, int64_t&, Y y) { y.data = reinterpret_cast<float*>(reinterpret_cast<char*>(y.data) + 2); },

@@ -12,6 +12,7 @@
 
 #include "reference/mix.hpp"
 #include "support/axis_input_testing.hpp"
+#include "support/far_away.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/mix.cuh"
 #if !defined(__CUDACC__)
@@ -280,7 +281,8 @@ TEST(MixKernelHost, AgreesWithTheHostPath) {
 TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
   float memory[64] = {};
   const auto refusal = [&](const std::function<void(std::vector<MixTask<float, float>>&)>& change) -> std::string {
-    std::vector<MixTask<float, float>> tasks = {{{{memory, 2, 8}}, {{memory, 2, 4}}, {memory, 2, 2}}};
+    std::vector<MixTask<float, float>> tasks = {
+        {{{memory, 2, 8}}, {{memory, 2, 4}}, {warprank::test_support::far_away<float>(), 2, 2}}};
     change(tasks);
     try {
       Mix<float, float> made(tasks);
@@ -290,6 +292,10 @@ TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
     return "nothing was thrown";
   };
   EXPECT_EQ(refusal([](auto&) {}), "nothing was thrown");
+  EXPECT_EQ(refusal([&](auto& tasks) { tasks[0].y.data = memory + 15; }),
+            "mix: task 0's y: expected memory of its own, got an overlap with the experts of task 0");
+  EXPECT_EQ(refusal([](auto& tasks) { tasks.push_back(tasks[0]); }),
+            "mix: task 0's y: expected memory of its own, got an overlap with y of task 1");
   EXPECT_EQ(refusal([](auto& tasks) { tasks.clear(); }), "mix: tasks: expected 1 to 8, got 0");
   EXPECT_EQ(refusal([](auto& tasks) { tasks.resize(9, tasks[0]); }), "mix: tasks: expected 1 to 8, got 9");
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].experts.values.cols = 7; }),
@@ -304,7 +310,7 @@ TEST(MixKernelArguments, AreRefusedWhereTheyDoNotFit) {
   EXPECT_EQ(refusal([](auto& tasks) { tasks[0].gate.values.rows = 1; }), "mix: task 0's gate: expected 2 rows, got 1");
   EXPECT_EQ(refusal([](auto& tasks) {
               tasks.push_back(tasks[0]);
-              tasks[1].y.rows = 1;
+              tasks[1].y.data += 1024, tasks[1].y.rows = 1;
             }),
             "mix: task 1's y: expected 2 rows, got 1");
   EXPECT_EQ(refusal([&](auto& tasks) {

@@ -10,6 +10,7 @@
 #include "reference/mix_tokens.hpp"
 #include "support/axis_input_testing.hpp"
 #include "support/counted_replay.hpp"
+#include "support/far_away.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
 #include "warprank/ops/mix_tokens.cuh"
@@ -191,7 +192,7 @@ TEST(MixTokensKernelHost, AgreesWithTheHostPath) {
 
 TEST(MixTokensKernelArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(16) float16 from[64] = {};
-  float to[64] = {};
+  auto* const to = warprank::test_support::far_away<float>();
   struct Given {
     Matrix<const float16> x;
     int64_t tokens;

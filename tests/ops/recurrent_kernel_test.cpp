@@ -11,6 +11,7 @@
 
 #include "reference/recurrent.hpp"
 #include "support/axis_input_testing.hpp"
+#include "support/far_away.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
 
@@ -285,7 +286,7 @@ TEST(RecurrentKernelArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(16) float16 from[64] = {};
   alignas(16) unsigned char packed[16] = {};
   const int64_t offsets[2] = {};
-  float to[64] = {};
+  auto* const to = warprank::test_support::far_away<float>();
   struct Given {
     warprank::RecurrentLayer layer;
     RecurrentInputs in;

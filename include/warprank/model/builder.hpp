@@ -170,7 +170,7 @@ struct RankMixerOptions {
   int64_t hidden = 0;                      ///< columns inside a token's feed-forward network; 0: 4 * dim
   int64_t layers = 1;                      ///< number of layers, one after another
   int64_t experts = 0;                     ///< feed-forward networks of a token, with a router; 0: one, without it
-  int64_t top_k = 0;                       ///< of the experts, by a softmax of their logits; 0: all, by relu of them
+  int64_t top_k = 0;                       ///< of up to 256 experts, by a softmax of logits; 0: all, by relu of them
   Activation activation = warprank::gelu;  ///< inside the feed-forward networks
   float eps = 1e-5f;                       ///< added to the layer norms' variances
 };

@@ -193,8 +193,10 @@ WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor 
                 std::to_string(options.dim) + ", hidden " + std::to_string(options.hidden));
     return {this};
   }
-  if (experts < 0 || experts > max_width || options.top_k < 0 || options.top_k > experts) {
-    problem(at, what, "0 to " + std::to_string(max_width) + " experts, and a top_k of 0 to as many",
+  constexpr int64_t most_routed = 256;  // whose logits are compared with one another
+  const int64_t most_experts = options.top_k > 0 ? most_routed : max_width;
+  if (experts < 0 || experts > most_experts || options.top_k < 0 || options.top_k > experts) {
+    problem(at, what, "0 to " + std::to_string(most_experts) + " experts, and a top_k of 0 to as many",
             std::to_string(experts) + " experts and top_k " + std::to_string(options.top_k));
     return {this};
   }

@@ -36,6 +36,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/common/card_policies.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/dot/launch.cuh"
 
 namespace warprank { inline namespace v0 {
@@ -87,6 +88,7 @@ detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, 
   for (int64_t i = 0; i < inputs.size(); ++i) {
     const std::string what = "dot: input " + std::to_string(i);
     detail::check_axis_input(what, inputs[i], y.rows, problems);
+    detail::check_apart("dot: y", y, "input " + std::to_string(i), inputs[i].values, problems);
     if (inputs[i].values.cols % dim != 0) {
       problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(inputs[i].values.cols));
     }

@@ -38,6 +38,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/field_attention/launch.cuh"
 #include "warprank/ops/pack_field_attention.hpp"
 
@@ -105,6 +106,7 @@ detail::field_attention::Arguments<Out> FieldAttention<Out>::checked(Matrix<cons
   }
   detail::check_matrix(what + "x", x, problems);
   detail::check_matrix(what + "y", y, problems);
+  detail::check_apart(what + "y", y, "x", x, problems);
   const int64_t fields = x.cols / shape.dim;
   if (fields < 1 || x.cols % shape.dim != 0) {
     raise(invalid_argument(what + "x", "fields of " + text(shape.dim) + " columns", text(x.cols) + " columns"));

@@ -36,6 +36,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/field_linear/launch.cuh"
 
 namespace warprank { inline namespace v0 {
@@ -113,6 +114,8 @@ detail::field_linear::Arguments<Out> FieldLinear<Out>::checked(Matrix<const floa
   check_fields("factors", factors, 0);
   check_fields("fields", fields, 1);
   detail::check_matrix(what + "y", y, problems);
+  detail::check_apart(what + "y", y, "factors", factors, problems);
+  detail::check_apart(what + "y", y, "fields", fields, problems);
   if (const int64_t columns = kept * dim + layer.summed; y.cols != columns)
     problems.add(what + "y", text(columns) + " columns", text(y.cols));
   if (layer.summed > 0 && dim > max_summed_columns) {

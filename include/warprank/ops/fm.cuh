@@ -30,6 +30,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/common/card_policies.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/fm/launch.cuh"
 
 namespace warprank { inline namespace v0 {
@@ -83,6 +84,7 @@ detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const AxisInput<V
   for (int i = 0; i < arguments.num_inputs; ++i) {
     const std::string what = "fm: input " + std::to_string(i);
     detail::check_axis_input(what, inputs[i], y.rows, problems);
+    detail::check_apart("fm: y", y, "input " + std::to_string(i), inputs[i].values, problems);
     if (inputs[i].values.cols % dim != 0) {
       problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(inputs[i].values.cols));
     }

@@ -28,6 +28,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/mix/kernel.cuh"
 
 namespace warprank { inline namespace v0 {
@@ -94,6 +95,15 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
     };
     check_end("multiply", task.multiply);
     check_end("residual", task.residual);
+    for (int j = 0; j < arguments.num_tasks; ++j) {
+      const MixTask<Value, Out>& other = tasks[j];
+      const std::string of = " of task " + std::to_string(j);
+      detail::check_apart(what + "y", task.y, "the experts" + of, other.experts.values, problems);
+      detail::check_apart(what + "y", task.y, "the gate" + of, other.gate.values, problems);
+      detail::check_apart(what + "y", task.y, "multiply" + of, other.multiply, problems);
+      detail::check_apart(what + "y", task.y, "the residual" + of, other.residual, problems);
+      if (i < j) detail::check_apart(what + "y", task.y, "y" + of, other.y, problems);
+    }
     if (task.y.rows != arguments.max_rows) {
       problems.add(what + "y", std::to_string(arguments.max_rows) + " rows", std::to_string(task.y.rows));
     }

@@ -33,6 +33,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/common/row_steps.cuh"
 #include "warprank/ops/detail/mix_tokens/launch.cuh"
 
@@ -82,6 +83,7 @@ detail::mix_tokens::Arguments<Out> MixTokens<Out>::checked(Matrix<const float16>
   Problems problems;
   detail::check_matrix("mix_tokens: x", x, problems);
   detail::check_matrix("mix_tokens: y", y, problems);
+  detail::check_apart("mix_tokens: y", y, "x", x, problems);
   if (x.rows != y.rows || x.cols != y.cols) {
     problems.add("mix_tokens: x", "the shape of y, [" + std::to_string(y.rows) + ", " + std::to_string(y.cols) + "]",
                  "[" + std::to_string(x.rows) + ", " + std::to_string(x.cols) + "]");

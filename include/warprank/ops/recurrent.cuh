@@ -45,6 +45,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/recurrent/launch.cuh"
 #include "warprank/ops/pack_recurrent.hpp"
 
@@ -114,6 +115,9 @@ detail::recurrent::Arguments<Out> Recurrent<Out>::checked(const RecurrentLayer& 
   };
   detail::check_matrix(what + "gates", in.gates, problems);
   detail::check_matrix(what + "y", y, problems);
+  detail::check_apart(what + "y", y, "gates", in.gates, problems);
+  detail::check_apart(what + "y", y, "q", in.q, problems);
+  detail::check_apart(what + "y", y, "k", in.k, problems);
   expect_columns("gates", 3 * hidden, in.gates.cols);
   expect_columns("y", hidden, y.cols);
   if (layer.attends()) {

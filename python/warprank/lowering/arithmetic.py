@@ -240,7 +240,8 @@ def scalar_of(x: Any) -> float | None:
 def required_scalar(x: Any) -> float:
     number = scalar_of(x)
     if number is None:
-        raise Unsupported("a batch or one number", "a constant for each column")
+        raise Unsupported("a batch or one number: of other constants for each column x * 0 + constant",
+                          "a constant for each column")
     return number
 
 

@@ -101,13 +101,13 @@ def check_lengths(p: Program, x: Value, axis: str) -> None:
 
 
 def places_compared(p: Program, function: str, x: Value, places: np.ndarray) -> Value | None:
-    """Which places of events are below the lengths, or the last below them: a mask; None: it is another comparison."""
+    """Which places of events, counted from any number on, are below the lengths, or the last below them: a mask; None:
+    it is another comparison."""
     given = _one_lengths(p, x) if not x.is_ids else None
     length = 0 if given is None else len(given.numbers) - 1
-    if given is None or places.size != length or places.shape[-1] != length or \
-            (places.ravel() != np.arange(length)).any():
+    if given is None or places.size != length or places.shape[-1] != length or (np.diff(places.ravel()) != 1).any():
         return None
-    is_true = np.array([[FUNCTIONS[function](n, place) for place in range(length)] for n in given.numbers])
+    is_true = np.array([[FUNCTIONS[function](n, place) for place in places.ravel()] for n in given.numbers])
     lengths, each = np.arange(1, length + 1)[:, None], np.arange(length)
     of_empty = float(is_true[0, 0])
     cells = None

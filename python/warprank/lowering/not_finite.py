@@ -51,6 +51,8 @@ def _count_where(p: Program, cell: int, sought: float) -> int | None:
     source, column = p.sources.of(cell)
     if source.kind == "neg" and not math.isnan(sought):
         return _count_where(p, at(source.operands[0], column), -sought)
+    if source.kind == "select" and not math.isnan(sought) and _is_nan_of_itself(p, at(source.operands[2], column)):
+        return _count_where(p, at(source.operands[1], column), sought)
     if source.kind == "abs" and sought == math.inf:
         inner = at(source.operands[0], column)
         return _count_where(p, inner, -math.inf) or _count_where(p, inner, math.inf)
@@ -63,6 +65,14 @@ def _count_where(p: Program, cell: int, sought: float) -> int | None:
         raise Unsupported("a test for NaN or infinity of a mean or a maximum over events itself, or a mean over "
                           "count.clamp(min=1)", "of what is made of one that may be of no events")
     return None
+
+
+def _is_nan_of_itself(p: Program, cell: Any) -> bool:
+    """Whether a cell is x != x, of what nan_to_num replaces first."""
+    if not isinstance(cell, (int, np.integer)):
+        return False
+    source, column = p.sources.of(resolve(p, int(cell)))
+    return source.kind == "not_equal" and at(source.operands[0], column) == at(source.operands[1], column)
 
 
 def _may_be(p: Program, cell: int, sought: float) -> bool:

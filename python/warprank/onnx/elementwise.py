@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -28,6 +29,13 @@ for _name, _function in {
 def div(a: Tensor, b: Tensor) -> Tensor:
     is_whole = not a.is_floating_point()
     return torch.div(a, b, rounding_mode="trunc") if is_whole else torch.div(a, b)
+
+
+@computes("IsInf")
+def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    if detect_negative and detect_positive:
+        return torch.isinf(x)
+    return x == (math.inf if detect_positive else -math.inf)
 
 
 @computes("Mod")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,11 @@ for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", 
 def isnan(p: Program, x: Any) -> Value:
     found = of_softmax(p, numbers(x).cells)
     return binary(p, "not_equal", x, x) if found is None else x.like(found)
+
+
+@handles("isinf")
+def isinf(p: Program, x: Any) -> Value:
+    return binary(p, "equal", apply(p, "abs", numbers(x)), math.inf)
 
 
 @handles("atan")

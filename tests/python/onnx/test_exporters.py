@@ -242,3 +242,20 @@ def test_gelu_of_opsets_that_have_none(opset, tmp_path):
                       output_names=["y"], dynamic_axes={"x": {0: "rows"}}, opset_version=opset)
     exported = wr.onnx.export(tmp_path / "model.onnx")
     assert exported.check()["y"].largest < 1e-6 and '"gelu"' in exported.graph.to_json()
+
+
+def test_infinity_of_rows_without_events(tmp_path):
+    class Maximum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.films, self.score = torch.nn.Embedding(80, 3, padding_idx=0), torch.nn.Linear(3, 1)
+
+        def forward(self, history):
+            x = self.films(history).masked_fill((history == 0).unsqueeze(-1), -torch.inf).amax(1)
+            return self.score(torch.nan_to_num(x, neginf=0.25))
+    history = histories(80, 7)
+    history[0] = 0
+    torch.onnx.export(Maximum().eval(), (history,), tmp_path / "model.onnx", dynamo=True, verbose=False,
+                      input_names=["history"], output_names=["y"], dynamic_shapes={"history": {0: torch.export.Dim("rows")}})
+    assert wr.onnx.export(tmp_path / "model.onnx", {"history": "row/history[]"}).check(
+        {"history": history.numpy()})["y"].largest < 1e-6

@@ -69,3 +69,25 @@ def test_histories_of_one_axis_that_are_both_masked():
     with pytest.raises(wr.InvalidArgument, match="expected one mask for each sequence, got 'history' and 'genres'"):
         wr.torch.export(Both(), batch, dict.fromkeys(batch, "row/history[]"))
     check(Both(), batch, axes={name: f"row/{name}[]" for name in batch})
+
+
+class OfPlaces(OfLengths):
+    """Places are counted from one on."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, history, length):
+        kept = self.kept(torch.arange(1, history.shape[1] + 1), length[:, None])
+        return (self.films(history) * kept.unsqueeze(-1)).sum(1)
+
+
+def test_places_from_one_on():
+    history = padded(20, L)
+    batch = {"history": history, "length": (history != 0).sum(1)}
+    for kept in (lambda places, length: places <= length, lambda places, length: ~(length < places)):
+        exported = check(OfPlaces(kept), batch, axes=LENGTHS)
+        assert exported.check({name: x[:1] for name, x in batch.items()})["output"].largest <= 1e-5
+    with pytest.raises(wr.InvalidArgument, match="arange < length, or arange == length - 1, got others"):
+        wr.torch.export(OfPlaces(lambda places, length: places < length), batch, LENGTHS)

@@ -62,4 +62,10 @@ inline bool overlap(const Region& a, const Region& b) {
   return offset < first.width || offset + second.width > a.stride;
 }
 
+/// That an output shares no byte with an input, which is `name`.
+inline void check_apart(const std::string& what, const FloatMatrix<const void>& y, const std::string& name,
+                        const FloatMatrix<const void>& x, Problems& problems) {
+  if (overlap(region_of(y), region_of(x))) problems.add(what, "memory of its own", "an overlap with " + name);
+}
+
 }}}  // namespace warprank::v0::detail
