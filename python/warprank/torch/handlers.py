@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..lowering.cells import Value
 from ..lowering.handlers import Registry
 
 handles = Registry()  # of functions of an op's arguments in the order of its schema
@@ -20,3 +21,8 @@ SAME = frozenset("dropout feature_dropout alpha_dropout _assert_tensor_metadata"
 def name_of(op: Any) -> str:
     """Of an op of PyTorch without its namespace and its overload."""
     return str(op._schema.name.partition("::")[2])
+
+
+def looks_up(name: str, args: Any) -> bool:
+    """Whether an op that moves elements looks up ids in a constant."""
+    return name == "index_select" and not isinstance(args[0], Value) and isinstance(args[2], Value)

@@ -41,11 +41,6 @@ def index(p: Program, x: Any, indices: Any) -> Any:
     return by_event(p, indexed, (x, ids_of(p, indices[0])), {})
 
 
-def looks_up(name: str, args: Any) -> bool:
-    """Whether an op that moves elements looks up ids in a constant."""
-    return name == "index_select" and not isinstance(args[0], Value) and isinstance(args[2], Value)
-
-
 @handles("index_select", events=True)
 def index_select(p: Program, table: Any, dim: int, ids: Any) -> Any:
     if dim % table.dim() != 0:

@@ -23,8 +23,7 @@ from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .composed import example_of, ops_of
 from .fourier import Complex, of_complex
-from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
-from .lookups import looks_up
+from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, looks_up, name_of
 from .made import MADE
 from .rows import EVERY, rows_of
 
