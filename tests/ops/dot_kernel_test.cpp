@@ -487,6 +487,15 @@ TEST_F(DotKernelArguments, AreRefusedWhereTheyDoNotFit) {
   expect_refused(
       [](Arguments& a) { a.y.data = reinterpret_cast<float*>(const_cast<float16*>(a.inputs[0].values.data)) + 7; },
       "dot: y: expected memory of its own, got an overlap with input 0");
+  expect_refused(
+      [](Arguments& a) {
+        a.y.data = reinterpret_cast<float*>(const_cast<float16*>(a.inputs[0].values.data));
+        a.y.stride = a.inputs[0].values.stride = 0;
+      },
+      "3 problems:\n"
+      "  dot: input 0: expected rows at least 8 elements apart, got 0\n"
+      "  dot: y: expected memory of its own, got an overlap with input 0\n"
+      "  dot: y: expected rows at least 1 elements apart, got 0");
   expect_refused([](Arguments& a) { a.inputs[0].values.cols = a.inputs[0].values.stride = a.dim * 1025; },
                  "dot: fields: expected at most 1024, got 1025");
   expect_refused(

@@ -43,9 +43,9 @@
 ///
 /// Alignment and overlap: as in ops/linear.cuh.
 ///
-/// Where a stack has a mix or first_is_done, or heads are multiplied, all layers of all stacks of the launch are fused:
-/// at most 8 a stack, of 2 to 256 outputs (the first of up to 512, if it has up to 64 inputs), and of 1 only the last;
-/// others are refused.
+/// Where a stack has a mix or first_is_done, all layers of all stacks of the launch have to be fused, else it is
+/// refused: at most 8 layers a stack, of 1 output only the last, and others of 2 to 256 outputs (the first of up to
+/// 512, if it has up to 64 inputs); wider ones only where there are few rows, so that blocks share their outputs.
 ///
 /// MlpLaunch is used as contract.hpp says, and needs descriptors and a workspace: one kernel, and one for each layer
 /// that is launched before it.

@@ -124,7 +124,7 @@ def _ends_of_repeats(operands: Sequence[Any], width: int) -> list[int]:
     """Where operands change of which one repeats a column for many, and then another; none where no operand does, or for
     few columns."""
     arrays = [x for x in operands if isinstance(x, np.ndarray) and len(x) == width > 1]
-    repeating = [x for x in arrays if 1 < num_repeats(x) <= width / LEAST_REPEATS]
+    repeating = [x for x in arrays if 1 < _num_constant_runs(x) <= width / LEAST_REPEATS]
     if not repeating or len(repeating) == len(arrays):
         return []
     changes = np.any([x[1:] != x[:-1] for x in repeating], axis=0)
@@ -132,7 +132,7 @@ def _ends_of_repeats(operands: Sequence[Any], width: int) -> list[int]:
     return ends if len(ends) <= MOST_REPEATS else []
 
 
-def num_repeats(cells: np.ndarray) -> int:
+def _num_constant_runs(cells: np.ndarray) -> int:
     return 1 + int(np.count_nonzero(cells[1:] != cells[:-1]))
 
 

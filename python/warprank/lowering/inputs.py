@@ -170,10 +170,11 @@ def _fits(given: Input, inputs: Sequence[Input], arrays: Mapping[str, np.ndarray
 
 
 def _check_numbers(given: Input, array: np.ndarray, problems: Problems) -> None:
-    """That FP32 holds them, as far as whole numbers go: seconds since 1970 it rounds to two minutes."""
+    """That FP32 holds them, as far as whole numbers go: seconds since 1970 it rounds to two minutes. Ids among them stay
+    what they are."""
     if array.dtype.itemsize < 8 or array.size == 0:
         return
-    array = array.ravel()
+    array = np.delete(array.reshape(-1, given.width), sorted(given.ids_columns), 1).ravel()
     with np.errstate(over="ignore"):
         is_lost = (np.abs(array) >= 2**24) & np.isfinite(array) & (array.astype(np.float32) != array)
     if is_lost.any():

@@ -35,6 +35,8 @@ def div(a: Tensor, b: Tensor) -> Tensor:
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
     if detect_negative and detect_positive:
         return torch.isinf(x)
+    if not detect_negative and not detect_positive:
+        return torch.zeros_like(x, dtype=torch.bool)
     return x == (math.inf if detect_positive else -math.inf)
 
 

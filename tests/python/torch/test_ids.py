@@ -414,3 +414,11 @@ def test_outputs_of_events_cannot_be_compared():
                  films=nn.Embedding(9, 2, padding_idx=0)), (history,), {"batch_0": "user/history[]"})
     with pytest.raises(wr.InvalidArgument, match="output 'output': expected values of rows, .* got 3 values of events"):
         exported.check()
+
+
+def test_ids_that_fp32_does_not_hold():
+    """In a matrix of float64, beside a number."""
+    rows = 2**24 + 3
+    table = nn.Embedding(rows, 1, _weight=torch.arange(rows, dtype=torch.float32).remainder(7).unsqueeze(1))
+    module = Function(lambda m, x: m.films(x[:, 0].long()) * x[:, 1:].float(), films=table)
+    exact(module, (torch.tensor([[rows - 2.0, 0.5], [1.0, 2.0], [rows - 1.0, -1.0]], dtype=torch.float64),))

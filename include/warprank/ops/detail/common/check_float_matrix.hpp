@@ -53,10 +53,10 @@ Region region_of(const FloatMatrix<Void>& matrix) {
           matrix.stride * size};
 }
 
-/// Whether they share a byte. Different columns of the same wide rows do not.
+/// Whether they share a byte. Different columns of the same wide rows do not. Strides may be wrong.
 inline bool overlap(const Region& a, const Region& b) {
   if (a.is_empty() || b.is_empty() || a.end() <= b.begin || b.end() <= a.begin) return false;
-  if (a.stride != b.stride) return true;
+  if (a.stride != b.stride || a.stride <= 0) return true;
   const Region &first = a.begin <= b.begin ? a : b, &second = a.begin <= b.begin ? b : a;
   const auto offset = static_cast<int64_t>((second.begin - first.begin) % static_cast<uintptr_t>(a.stride));
   return offset < first.width || offset + second.width > a.stride;
